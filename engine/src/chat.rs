@@ -1,0 +1,1 @@
+//! Requests in, prompt tokens out; output tokens in, OpenAI events out.

@@ -1,0 +1,3 @@
+//! The loops of the roles; I/O lives here.
+
+pub mod router;

@@ -1,0 +1,1 @@
+//! The router: forwards to a decode and names the prefill.

@@ -1,0 +1,135 @@
+//! Facts of one node: NUMA nodes, CPUs, memory, GPUs and their links, as the node agent reports them.
+//! Never: I/O. Every value is present, or absent with a reason, or failed with a reason: unknown is not zero.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// A fact that a source was asked for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Reading<T> {
+    Value(T),
+    /// The source answered that there is none: no such device, not supported.
+    Absent(String),
+    /// The source could not be read.
+    Failed(String),
+}
+
+impl<T> Reading<T> {
+    pub fn value(&self) -> Option<&T> {
+        match self {
+            Reading::Value(value) => Some(value),
+            Reading::Absent(_) | Reading::Failed(_) => None,
+        }
+    }
+
+    /// Why there is no value.
+    pub fn reason(&self) -> Option<&str> {
+        match self {
+            Reading::Value(_) => None,
+            Reading::Absent(reason) | Reading::Failed(reason) => Some(reason),
+        }
+    }
+
+    pub fn map<U>(self, f: impl FnOnce(T) -> U) -> Reading<U> {
+        match self {
+            Reading::Value(value) => Reading::Value(f(value)),
+            Reading::Absent(reason) => Reading::Absent(reason),
+            Reading::Failed(reason) => Reading::Failed(reason),
+        }
+    }
+}
+
+/// Everything known about one node.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NodeFacts {
+    /// Kubernetes node name, or the host name.
+    pub node: String,
+    /// NUMA nodes by number; absent where the kernel shows none (the planner then takes the machine as one node).
+    pub numa: Reading<BTreeMap<u32, NumaNode>>,
+    /// CPUs that are online, as numbers.
+    pub cpus: Reading<Vec<u32>>,
+    /// Memory of the whole machine.
+    pub memory: Reading<Memory>,
+    /// Memory limit of the cgroup that the reader lives in; absent = no limit.
+    pub cgroup_memory_limit: Reading<u64>,
+    /// GPUs in index order; absent where there is no NVIDIA library.
+    pub gpus: Reading<Vec<Gpu>>,
+    /// Closest connection of each pair of GPUs, by uuid in ascending order; pairs that could not be read are missing.
+    #[serde(default)]
+    pub links: Vec<GpuLink>,
+    /// What went wrong without belonging to one value; bounded by the reader.
+    #[serde(default)]
+    pub notes: Vec<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NumaNode {
+    pub cpus: Reading<Vec<u32>>,
+    pub memory: Reading<Memory>,
+    /// ACPI distances to the NUMA nodes in ascending order; itself is 10.
+    pub distances: Reading<Vec<u32>>,
+}
+
+/// Memory of a NUMA node or of the machine, in bytes. `available` = free + active(file) + inactive(file) +
+/// reclaimable slab: sysfs has no MemAvailable per node, and page cache of mapped weights is not charged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Memory {
+    pub total: u64,
+    pub free: u64,
+    pub available: u64,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Gpu {
+    pub uuid: String,
+    pub index: u32,
+    pub name: Reading<String>,
+    /// `0000:17:00.0`, lower case.
+    pub pci: Reading<String>,
+    /// The NUMA node of its PCI device; absent when the kernel says -1.
+    pub numa_node: Reading<u32>,
+    pub memory_total: Reading<u64>,
+    pub memory_used: Reading<u64>,
+    pub mig: Reading<Mig>,
+    /// Healthy, or why nothing may be placed on it (fallen off the bus, uncorrectable errors).
+    pub health: Reading<GpuHealth>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Mig {
+    Off,
+    On,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum GpuHealth {
+    Healthy,
+    Lost { reason: String },
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct GpuLink {
+    pub a: String,
+    pub b: String,
+    pub kind: LinkKind,
+}
+
+/// From the closest to the farthest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum LinkKind {
+    NvLink,
+    SamePciSwitch,
+    SameHostBridge,
+    SameNuma,
+    AcrossNuma,
+}

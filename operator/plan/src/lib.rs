@@ -1,0 +1,1 @@
+//! From a spec and facts to a plan that explains itself.
