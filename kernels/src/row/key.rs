@@ -1,0 +1,156 @@
+//! Index keys: what the lightning indexer scores queries against.
+//! A query is treated like a key: [`KeyRow::rotate`], then [`KeyRow::round`] for the query, [`KeyRow::encode`] for the key.
+
+use super::RowError;
+use crate::format::{bf16, e8m0, fp4, fp8};
+use crate::round::{self, FP4_GROUP, fp4_group_scale, fp8_row_scale};
+
+/// How index keys are stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum KeyFormat {
+    /// Unrounded, not rotated.
+    F32,
+    /// bf16, not rotated.
+    Bf16,
+    /// Rotated, e4m3 with one f32 scale a row.
+    Fp8,
+    /// Rotated, e2m1 with one power-of-two scale per 32 values.
+    Fp4,
+}
+
+/// The layout of one index key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KeyRow {
+    format: KeyFormat,
+    dim: usize,
+}
+
+impl KeyRow {
+    /// Keys of `dim` values.
+    pub fn new(format: KeyFormat, dim: usize) -> Result<Self, RowError> {
+        let fits = dim.is_power_of_two() && dim >= FP4_GROUP;
+        if fits { Ok(Self { format, dim }) } else { Err(RowError::KeyWidth { dim }) }
+    }
+
+    pub fn format(&self) -> KeyFormat {
+        self.format
+    }
+
+    pub fn dim(&self) -> usize {
+        self.dim
+    }
+
+    /// Bytes of one key.
+    pub fn bytes(&self) -> usize {
+        match self.format {
+            KeyFormat::F32 => 4 * self.dim,
+            KeyFormat::Bf16 => 2 * self.dim,
+            KeyFormat::Fp8 => self.dim + 4,
+            KeyFormat::Fp4 => self.dim / 2 + self.dim / FP4_GROUP,
+        }
+    }
+
+    /// Rotates rows (keys or query heads) in place where the format asks for it.
+    pub fn rotate(&self, rows: &mut [f32]) {
+        if matches!(self.format, KeyFormat::Fp8 | KeyFormat::Fp4) {
+            round::hadamard(rows, self.dim);
+        }
+    }
+
+    /// Rounds rotated rows in place to what the cache can hold.
+    pub fn round(&self, rows: &mut [f32]) {
+        match self.format {
+            KeyFormat::F32 => {}
+            KeyFormat::Bf16 => round::bf16(rows),
+            KeyFormat::Fp8 => round::fp8_rows(rows, self.dim),
+            KeyFormat::Fp4 => round::fp4_groups(rows),
+        }
+    }
+
+    /// Stores a rotated key in `bytes`.
+    ///
+    /// # Panics
+    /// When a slice has another length than the layout.
+    pub fn encode(&self, key: &[f32], bytes: &mut [u8]) {
+        self.check(key.len(), bytes.len());
+        match self.format {
+            KeyFormat::F32 => {
+                for (bytes, value) in bytes.chunks_exact_mut(4).zip(key) {
+                    bytes.copy_from_slice(&value.to_le_bytes());
+                }
+            }
+            KeyFormat::Bf16 => {
+                for (bytes, value) in bytes.chunks_exact_mut(2).zip(key) {
+                    bytes.copy_from_slice(&bf16::encode(*value).to_le_bytes());
+                }
+            }
+            KeyFormat::Fp8 => encode_fp8(key, bytes),
+            KeyFormat::Fp4 => encode_fp4(key, bytes),
+        }
+    }
+
+    /// Reads a stored key.
+    ///
+    /// # Panics
+    /// When a slice has another length than the layout.
+    pub fn decode(&self, bytes: &[u8], key: &mut [f32]) {
+        self.check(key.len(), bytes.len());
+        match self.format {
+            KeyFormat::F32 => {
+                for (value, bytes) in key.iter_mut().zip(bytes.as_chunks().0) {
+                    *value = f32::from_le_bytes(*bytes);
+                }
+            }
+            KeyFormat::Bf16 => {
+                for (value, bytes) in key.iter_mut().zip(bytes.as_chunks().0) {
+                    *value = bf16::decode(u16::from_le_bytes(*bytes));
+                }
+            }
+            KeyFormat::Fp8 => decode_fp8(bytes, key),
+            KeyFormat::Fp4 => decode_fp4(bytes, key),
+        }
+    }
+
+    fn check(&self, values: usize, bytes: usize) {
+        assert_eq!((values, bytes), (self.dim, self.bytes()), "values and bytes of one index key, {self:?}");
+    }
+}
+
+fn encode_fp8(key: &[f32], bytes: &mut [u8]) {
+    let (codes, scale_bytes) = bytes.split_at_mut(key.len());
+    let scale = fp8_row_scale(key);
+    for (code, value) in codes.iter_mut().zip(key) {
+        *code = fp8::encode(value / scale);
+    }
+    scale_bytes.copy_from_slice(&scale.to_le_bytes());
+}
+
+fn decode_fp8(bytes: &[u8], key: &mut [f32]) {
+    let (codes, scale) = bytes.split_at(key.len());
+    let scale = scale.first_chunk().map_or(0.0, |bytes| f32::from_le_bytes(*bytes));
+    for (value, code) in key.iter_mut().zip(codes) {
+        *value = fp8::decode(*code) * scale;
+    }
+}
+
+fn encode_fp4(key: &[f32], bytes: &mut [u8]) {
+    let (codes, scales) = bytes.split_at_mut(key.len() / 2);
+    for ((group, codes), scale_code) in key.chunks(FP4_GROUP).zip(codes.chunks_mut(FP4_GROUP / 2)).zip(scales)
+    {
+        *scale_code = fp4_group_scale(group);
+        let scale = e8m0::decode(*scale_code);
+        for (byte, pair) in codes.iter_mut().zip(group.as_chunks::<2>().0) {
+            *byte = fp4::encode(pair[0] / scale) | fp4::encode(pair[1] / scale) << 4;
+        }
+    }
+}
+
+fn decode_fp4(bytes: &[u8], key: &mut [f32]) {
+    let (codes, scales) = bytes.split_at(key.len() / 2);
+    for ((group, codes), scale) in key.chunks_mut(FP4_GROUP).zip(codes.chunks(FP4_GROUP / 2)).zip(scales) {
+        let scale = e8m0::decode(*scale);
+        for (pair, byte) in group.as_chunks_mut::<2>().0.iter_mut().zip(codes) {
+            *pair = [fp4::decode(byte & 15) * scale, fp4::decode(byte >> 4) * scale];
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! KV rows.
+
+use super::RowError;
+use crate::format::{bf16, e8m0, fp8};
+use crate::round::{self, fp8_tile_scale};
+
+/// Unrotated values that share a scale.
+const TILE: usize = 64;
+
+/// How KV rows are stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum KvFormat {
+    F32,
+    /// e4m3 with a power-of-two scale per 64 values, the rotated part in bf16.
+    Fp8,
+}
+
+/// The layout of one KV row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KvRow {
+    format: KvFormat,
+    dim: usize,
+    rope: usize,
+}
+
+impl KvRow {
+    /// Rows of `dim` values, the last `rope` of which are rotated.
+    pub fn new(format: KvFormat, dim: usize, rope: usize) -> Result<Self, RowError> {
+        let fits = rope <= dim && (dim - rope).is_multiple_of(TILE);
+        if fits { Ok(Self { format, dim, rope }) } else { Err(RowError::KvWidth { dim, rope }) }
+    }
+
+    pub fn format(&self) -> KvFormat {
+        self.format
+    }
+
+    pub fn dim(&self) -> usize {
+        self.dim
+    }
+
+    /// Bytes of one row.
+    pub fn bytes(&self) -> usize {
+        let nope = self.dim - self.rope;
+        match self.format {
+            KvFormat::F32 => 4 * self.dim,
+            KvFormat::Fp8 => (nope + 2 * self.rope + nope / TILE).next_multiple_of(8),
+        }
+    }
+
+    /// Rounds `row` in place to what the cache can hold.
+    pub fn round(&self, row: &mut [f32]) {
+        if self.format == KvFormat::Fp8 {
+            let (nope, rope) = row.split_at_mut(self.dim - self.rope);
+            round::fp8_tiles(nope, TILE);
+            round::bf16(rope);
+        }
+    }
+
+    /// Stores `row` in `bytes`, every byte of it.
+    ///
+    /// # Panics
+    /// When a slice has another length than the layout.
+    pub fn encode(&self, row: &[f32], bytes: &mut [u8]) {
+        self.check(row.len(), bytes.len());
+        match self.format {
+            KvFormat::F32 => {
+                for (bytes, value) in bytes.chunks_exact_mut(4).zip(row) {
+                    bytes.copy_from_slice(&value.to_le_bytes());
+                }
+            }
+            KvFormat::Fp8 => self.encode_fp8(row, bytes),
+        }
+    }
+
+    /// Reads a stored row.
+    ///
+    /// # Panics
+    /// When a slice has another length than the layout.
+    pub fn decode(&self, bytes: &[u8], row: &mut [f32]) {
+        self.check(row.len(), bytes.len());
+        match self.format {
+            KvFormat::F32 => {
+                for (value, bytes) in row.iter_mut().zip(bytes.as_chunks().0) {
+                    *value = f32::from_le_bytes(*bytes);
+                }
+            }
+            KvFormat::Fp8 => self.decode_fp8(bytes, row),
+        }
+    }
+
+    fn check(&self, values: usize, bytes: usize) {
+        assert_eq!((values, bytes), (self.dim, self.bytes()), "values and bytes of one KV row, {self:?}");
+    }
+
+    fn encode_fp8(&self, row: &[f32], bytes: &mut [u8]) {
+        let nope = self.dim - self.rope;
+        let (codes, rest) = bytes.split_at_mut(nope);
+        let (rope, scales) = rest.split_at_mut(2 * self.rope);
+        scales.fill(0);
+        for ((tile, codes), scale_code) in row[..nope].chunks(TILE).zip(codes.chunks_mut(TILE)).zip(scales) {
+            *scale_code = fp8_tile_scale(tile);
+            let scale = e8m0::decode(*scale_code);
+            for (code, value) in codes.iter_mut().zip(tile) {
+                *code = fp8::encode(value / scale);
+            }
+        }
+        for (bytes, value) in rope.chunks_exact_mut(2).zip(&row[nope..]) {
+            bytes.copy_from_slice(&bf16::encode(*value).to_le_bytes());
+        }
+    }
+
+    fn decode_fp8(&self, bytes: &[u8], row: &mut [f32]) {
+        let nope = self.dim - self.rope;
+        let (codes, rest) = bytes.split_at(nope);
+        let (rope, scales) = rest.split_at(2 * self.rope);
+        let (unrotated, rotated) = row.split_at_mut(nope);
+        for ((tile, codes), scale) in unrotated.chunks_mut(TILE).zip(codes.chunks(TILE)).zip(scales) {
+            let scale = e8m0::decode(*scale);
+            for (value, code) in tile.iter_mut().zip(codes) {
+                *value = fp8::decode(*code) * scale;
+            }
+        }
+        for (value, bytes) in rotated.iter_mut().zip(rope.as_chunks().0) {
+            *value = bf16::decode(u16::from_le_bytes(*bytes));
+        }
+    }
+}
