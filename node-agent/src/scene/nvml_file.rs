@@ -1,0 +1,150 @@
+//! `nvml.yaml` of a scene: what NVML answers there.
+//! In: either `error:` with the code that loading NVML gives, or `devices:` in index order and `pairs:` where NVML says more
+//! than "no NVLink". A value that a device lacks is answered with the code `otherwise` names (`NotSupported` unless said).
+
+use serde::Deserialize;
+
+use crate::source::nvml::{
+    Ancestor, Code, DeviceAnswers, DeviceMemory, Fault, MAX_DEVICES, NvmlAnswer, NvmlDevices, PairAnswers,
+};
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct NvmlFile {
+    error: Option<Code>,
+    devices: Option<Vec<DeviceLines>>,
+    #[serde(default)]
+    pairs: Vec<PairLines>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+struct DeviceLines {
+    uuid: Option<String>,
+    name: Option<String>,
+    pci: Option<String>,
+    memory: Option<DeviceMemory>,
+    mig: Option<MigLine>,
+    uncorrected_errors: Option<u64>,
+    #[serde(default = "not_supported")]
+    otherwise: Code,
+}
+
+#[derive(Debug, Clone, Copy, Deserialize)]
+enum MigLine {
+    Off,
+    On,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PairLines {
+    gpus: [usize; 2],
+    nvlink: Option<bool>,
+    ancestor: Option<Ancestor>,
+}
+
+fn not_supported() -> Code {
+    Code::NotSupported
+}
+
+pub(super) fn parse(text: &str) -> Result<NvmlAnswer, String> {
+    let file: NvmlFile = serde_saphyr::from_str(text).map_err(|error| error.to_string())?;
+    match (file.error, file.devices) {
+        (Some(code), None) if file.pairs.is_empty() => Ok(Err(Fault::from(code))),
+        (None, Some(devices)) if devices.len() <= MAX_DEVICES as usize => {
+            let pairs = pairs(&devices, &file.pairs)?;
+            Ok(Ok(NvmlDevices { devices: devices.into_iter().map(answers).collect(), pairs }))
+        }
+        (None, Some(devices)) => {
+            Err(format!("expected at most {MAX_DEVICES} devices, found {}", devices.len()))
+        }
+        (Some(_), _) => Err("expected error: alone, found devices: or pairs: too".to_owned()),
+        (None, None) => Err("expected error: or devices:, found neither".to_owned()),
+    }
+}
+
+fn answers(device: DeviceLines) -> DeviceAnswers {
+    let otherwise = Fault::from(device.otherwise);
+    DeviceAnswers {
+        uuid: device.uuid.ok_or(otherwise.clone()),
+        name: device.name.ok_or(otherwise.clone()),
+        pci: device.pci.ok_or(otherwise.clone()),
+        memory: device.memory.ok_or(otherwise.clone()),
+        mig: device.mig.ok_or(otherwise.clone()).map(|mig| match mig {
+            MigLine::Off => node_facts::Mig::Off,
+            MigLine::On => node_facts::Mig::On,
+        }),
+        uncorrected_errors: device.uncorrected_errors.ok_or(otherwise),
+    }
+}
+
+/// Every pair, as the driver would be asked for it; a device that answers nothing else has no answer here either.
+fn pairs(devices: &[DeviceLines], lines: &[PairLines]) -> Result<Vec<PairAnswers>, String> {
+    if let Some(wrong) =
+        lines.iter().find(|line| line.gpus[0] >= line.gpus[1] || line.gpus[1] >= devices.len())
+    {
+        return Err(format!(
+            "expected a pair of two of the {} devices, the lower index first, found {:?}",
+            devices.len(),
+            wrong.gpus
+        ));
+    }
+    let mut pairs = Vec::new();
+    for (b, second) in devices.iter().enumerate() {
+        for (a, first) in devices[..b].iter().enumerate() {
+            let lost = [first, second].map(|device| Fault::from(device.otherwise));
+            let lost = lost.into_iter().find(Fault::device_is_lost);
+            let otherwise = lost.unwrap_or(Fault::from(Code::NotSupported));
+            let line = lines.iter().find(|line| line.gpus == [a, b]);
+            pairs.push(PairAnswers {
+                a,
+                b,
+                nvlink: line.and_then(|line| line.nvlink).ok_or(otherwise.clone()),
+                ancestor: line.and_then(|line| line.ancestor).ok_or(otherwise),
+            });
+        }
+    }
+    Ok(pairs)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check_error(text: &str, expect: &str) {
+        let error = parse(text).unwrap_err();
+        assert!(error.contains(expect), "expected {expect:?} in {error:?}");
+    }
+
+    #[test]
+    fn a_typo_is_named_with_its_line() {
+        check_error("devices:\n  - uuid: GPU-1\n    nmae: x\n", "nmae");
+        check_error("devices:\n  - uuid: GPU-1\n    nmae: x\n", "line 3");
+    }
+
+    #[test]
+    fn an_unknown_code_is_refused_with_the_known_ones() {
+        check_error("error: GpuLots\n", "GpuLost");
+    }
+
+    #[test]
+    fn a_file_says_error_or_devices() {
+        check_error("{}", "found neither");
+        check_error("error: GpuLost\ndevices: []\n", "expected error: alone");
+    }
+
+    #[test]
+    fn pairs_name_two_devices_of_the_file() {
+        check_error("devices: [{uuid: a}]\npairs: [{gpus: [0, 1], nvlink: true}]\n", "found [0, 1]");
+        check_error("devices: [{uuid: a}, {uuid: b}]\npairs: [{gpus: [1, 0]}]\n", "found [1, 0]");
+    }
+
+    #[test]
+    fn no_text_panics() {
+        for text in ["", "[", "devices: 7", "*a", "&a [*a]", "devices: [[[[[[", "\u{0}", "error: [GpuLost]"] {
+            assert!(parse(text).is_err(), "{text:?} is a scene's nvml.yaml");
+        }
+    }
+}
