@@ -6,6 +6,7 @@
 //! Source: DeepSeek-V4 reference, `sparse_attn`.
 
 pub mod reference;
+mod tiled;
 
 #[cfg(test)]
 mod tests;
@@ -14,6 +15,7 @@ use std::ops::Range;
 
 use crate::Scratch;
 use crate::index::Selection;
+use crate::parallel::{self, Split};
 
 /// Which compressed entries a query sees.
 #[derive(Debug, Clone, Copy)]
@@ -73,6 +75,12 @@ impl Attention<'_> {
         }
     }
 
+    /// Floating-point operations.
+    fn cost(&self) -> usize {
+        let rows: usize = (0..self.tokens()).map(|t| self.window_range(t).len() + self.entry_count(t)).sum();
+        4 * rows * self.heads * self.dim
+    }
+
     fn check(&self, out: usize) {
         let Self { heads, dim, queries, sinks, window, window_len, .. } = *self;
         let tokens = self.tokens();
@@ -99,7 +107,43 @@ impl Attention<'_> {
 ///
 /// # Panics
 /// When the lengths do not fit each other.
-pub fn attention(attention: &Attention<'_>, out: &mut [f32], _scratch: &mut Scratch) {
+pub fn attention(attention: &Attention<'_>, out: &mut [f32], scratch: &mut Scratch) {
     attention.check(out.len());
-    reference::attention(attention, out);
+    let pieces = parallel::pieces(attention.cost());
+    let each = tiled::scratch(attention.heads);
+    let (scratch, _) = scratch.take(pieces * each, 0);
+    let pairs = 0..attention.tokens() * attention.heads;
+    let share = Share { pairs, heads: attention.heads, dim: attention.dim, out, scratch, each };
+    parallel::run(share, pieces, &|share: Share<'_>| {
+        tiled::attention(attention, share.pairs, share.out, share.scratch);
+    });
+}
+
+/// What one thread computes: heads in a row, across queries.
+struct Share<'a> {
+    /// Numbers `t * heads + head`.
+    pairs: Range<usize>,
+    heads: usize,
+    dim: usize,
+    out: &'a mut [f32],
+    scratch: &'a mut [f32],
+    each: usize,
+}
+
+impl Split for Share<'_> {
+    fn split(self, left: usize, pieces: usize) -> (Self, Self) {
+        let Self { pairs, heads, dim, out, scratch, each } = self;
+        let mut count = pairs.len() * left / pieces;
+        // A query's heads share its rows: cut between queries when there are enough of them.
+        if pairs.len() >= 2 * pieces * heads {
+            count -= (pairs.start + count) % heads;
+        }
+        let middle = pairs.start + count;
+        let (out, rest) = out.split_at_mut(count * dim);
+        let (scratch, others) = scratch.split_at_mut(left * each);
+        (
+            Self { pairs: pairs.start..middle, heads, dim, out, scratch, each },
+            Self { pairs: middle..pairs.end, heads, dim, out: rest, scratch: others, each },
+        )
+    }
 }

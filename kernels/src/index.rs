@@ -7,12 +7,16 @@
 //! Source: DeepSeek-V4 reference, `Indexer.forward`.
 
 pub mod reference;
+mod scored;
 mod selection;
 
 #[cfg(test)]
 mod tests;
 
 use crate::Scratch;
+use crate::parallel::{self, Split};
+
+use selection::RowsMut;
 
 pub use selection::Selection;
 
@@ -34,6 +38,12 @@ pub struct Index<'a> {
 }
 
 impl Index<'_> {
+    /// Floating-point operations, and what ranking a score costs.
+    fn cost(&self) -> usize {
+        let scored = self.visible.iter().map(|seen| *seen as usize).filter(|seen| *seen > self.top_k);
+        scored.sum::<usize>() * (2 * self.heads * self.dim + 100)
+    }
+
     fn check(&self) {
         let Self { heads, dim, queries, weights, keys, visible, .. } = *self;
         let tokens = visible.len();
@@ -57,10 +67,41 @@ impl Index<'_> {
 ///
 /// # Panics
 /// When the lengths do not fit each other.
-pub fn select(index: &Index<'_>, selection: &mut Selection, _scratch: &mut Scratch) {
+pub fn select(index: &Index<'_>, selection: &mut Selection, scratch: &mut Scratch) {
     index.check();
     selection.reset(index.visible, index.top_k);
-    for t in 0..index.visible.len() {
-        reference::select_one(index, t, selection.row_mut(t));
+    let most = index.visible.iter().max().map_or(0, |most| *most as usize);
+    if most <= index.top_k {
+        selection.take_all(index.visible);
+        return;
+    }
+    let pieces = parallel::pieces(index.cost());
+    let (scores, ranks) = scratch.take(pieces * most, pieces * most);
+    let queries = selection.rows_mut();
+    parallel::run(Share { queries, scores, ranks, each: most }, pieces, &|share: Share<'_>| {
+        let Share { queries, scores, ranks, .. } = share;
+        queries.for_each(|t, out| scored::select_one(index, t, scores, ranks, out));
+    });
+}
+
+/// What one thread selects: the lists of queries in a row, and memory for the scores of one.
+struct Share<'a> {
+    queries: RowsMut<'a>,
+    scores: &'a mut [f32],
+    ranks: &'a mut [u64],
+    each: usize,
+}
+
+impl Split for Share<'_> {
+    fn split(self, left: usize, pieces: usize) -> (Self, Self) {
+        let Self { queries, scores, ranks, each } = self;
+        let count = queries.len() * left / pieces;
+        let (queries, rest) = queries.split_at(count);
+        let (scores, other_scores) = scores.split_at_mut(left * each);
+        let (ranks, other_ranks) = ranks.split_at_mut(left * each);
+        (
+            Self { queries, scores, ranks, each },
+            Self { queries: rest, scores: other_scores, ranks: other_ranks, each },
+        )
     }
 }

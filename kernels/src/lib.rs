@@ -10,6 +10,7 @@ pub mod gate;
 pub mod hyper;
 pub mod index;
 pub mod linear;
+mod parallel;
 pub mod rms_norm;
 pub mod rope;
 pub mod round;

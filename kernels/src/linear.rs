@@ -5,8 +5,13 @@
 //! speed and never a result beyond the order of additions.
 //! Source: DeepSeek-V4 reference, `fp8_gemm`, `fp4_gemm`, `linear`.
 
+mod blocked;
+mod columns;
+mod expand;
 pub mod reference;
+pub(crate) mod tile;
 mod weight;
+mod work;
 
 #[cfg(test)]
 pub(crate) mod tests;
@@ -130,9 +135,9 @@ pub fn linear_gathered(x: &[f32], tokens: &[u32], weight: &Weight, y: &mut [f32]
 ///
 /// # Panics
 /// When the lengths of a product do not fit.
-pub fn products(products: &mut [Product<'_>], _scratch: &mut Scratch) {
-    for product in products {
-        product.check();
-        reference::product(product);
-    }
+pub fn products(products: &mut [Product<'_>], scratch: &mut Scratch) {
+    products.iter().for_each(Product::check);
+    let pieces = work::pieces(products);
+    let (panels, _) = scratch.take(pieces * blocked::PANEL, 0);
+    work::run(products, panels, pieces);
 }

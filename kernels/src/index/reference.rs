@@ -15,7 +15,8 @@ pub fn score(index: &Index<'_>, t: usize, w: usize) -> f32 {
             f64::from(*weight) * dot.max(0.0)
         })
         .sum();
-    sum as f32
+    // A sum of negative zeros is a zero like any other.
+    (sum + 0.0) as f32
 }
 
 /// Writes the `out.len()` best entries of query `t` in ascending order.

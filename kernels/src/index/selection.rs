@@ -54,12 +54,62 @@ impl Selection {
         self.entries.resize(end, 0);
     }
 
-    pub(super) fn row_mut(&mut self, t: usize) -> &mut [u32] {
-        let start = self.start(t);
-        &mut self.entries[start..self.ends[t]]
+    /// Every query takes the first entries: all that it sees.
+    pub(super) fn take_all(&mut self, visible: &[u32]) {
+        let mut start = 0;
+        for (end, seen) in self.ends.iter().zip(visible) {
+            for (entry, w) in self.entries[start..*end].iter_mut().zip(0..*seen) {
+                *entry = w;
+            }
+            start = *end;
+        }
+    }
+
+    /// All lists, to be filled.
+    pub(super) fn rows_mut(&mut self) -> RowsMut<'_> {
+        RowsMut { entries: &mut self.entries, ends: &self.ends, first: 0, start: 0 }
     }
 
     fn start(&self, t: usize) -> usize {
         t.checked_sub(1).map_or(0, |before| self.ends[before])
+    }
+}
+
+/// The lists of some queries in a row, to be filled.
+#[derive(Debug)]
+pub(super) struct RowsMut<'a> {
+    entries: &'a mut [u32],
+    ends: &'a [usize],
+    /// The first of these queries.
+    first: usize,
+    /// Where its list starts in the whole selection.
+    start: usize,
+}
+
+impl RowsMut<'_> {
+    pub(super) fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// The first `count` queries, and the rest.
+    pub(super) fn split_at(self, count: usize) -> (Self, Self) {
+        let Self { entries, ends, first, start } = self;
+        let (ends, later) = ends.split_at(count);
+        let middle = ends.last().copied().unwrap_or(start);
+        let (entries, rest) = entries.split_at_mut(middle - start);
+        (
+            Self { entries, ends, first, start },
+            Self { entries: rest, ends: later, first: first + count, start: middle },
+        )
+    }
+
+    /// Calls `f` with every query and its list.
+    pub(super) fn for_each(self, mut f: impl FnMut(usize, &mut [u32])) {
+        let Self { mut entries, ends, first, mut start } = self;
+        for (t, end) in ends.iter().enumerate() {
+            let (row, rest) = entries.split_at_mut(end - start);
+            f(first + t, row);
+            (entries, start) = (rest, *end);
+        }
     }
 }

@@ -5,7 +5,6 @@ use std::fmt;
 use bytes::Bytes;
 use pulp::bytemuck;
 
-use super::reference::element;
 use crate::format::{bf16, e8m0, fp4, fp8};
 
 /// Values along each side of the block that one FP8 scale covers.
@@ -139,6 +138,13 @@ impl Weight {
         &self.scales
     }
 
+    /// Row `o` of an F32 weight.
+    #[inline(always)]
+    pub(super) fn f32_row(&self, o: usize) -> &[f32] {
+        let bytes = 4 * self.cols;
+        bytemuck::cast_slice(&self.data[o * bytes..][..bytes])
+    }
+
     /// Bytes that are stored, and read by every product.
     pub fn bytes(&self) -> usize {
         self.data.len() + self.scales.len()
@@ -150,9 +156,7 @@ impl Weight {
             return self.clone();
         }
         let mut values = vec![0.0; self.rows * self.cols];
-        for (o, row) in values.chunks_exact_mut(self.cols.max(1)).enumerate() {
-            self.read_row(o, row);
-        }
+        super::expand::rows(self, &mut values);
         let data = Bytes::from_owner(Values(values));
         Weight { format: WeightFormat::F32, data, scales: Bytes::new(), ..*self }
     }
@@ -163,9 +167,7 @@ impl Weight {
     /// When there is no such row or `out` is not `cols` long.
     pub fn read_row(&self, o: usize, out: &mut [f32]) {
         assert!(o < self.rows && out.len() == self.cols, "row {o} of [{}, {}]", self.rows, self.cols);
-        for (i, value) in out.iter_mut().enumerate() {
-            *value = element(self, o, i);
-        }
+        super::expand::one_row(self, o, out);
     }
 }
 
