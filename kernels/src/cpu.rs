@@ -21,7 +21,14 @@ impl Ops for Cpu {
         linear::products(products, scratch);
     }
 
-    fn linear_grouped(&self, x: &[f32], weight: &Weight, groups: usize, y: &mut [f32], scratch: &mut Scratch) {
+    fn linear_grouped(
+        &self,
+        x: &[f32],
+        weight: &Weight,
+        groups: usize,
+        y: &mut [f32],
+        scratch: &mut Scratch,
+    ) {
         linear::linear_grouped(x, weight, groups, y, scratch);
     }
 

@@ -5,11 +5,14 @@
 
 pub mod attention;
 pub mod compress;
+mod cpu;
+pub mod embed;
 pub mod format;
 pub mod gate;
 pub mod hyper;
 pub mod index;
 pub mod linear;
+mod ops;
 mod parallel;
 pub mod rms_norm;
 pub mod rope;
@@ -18,4 +21,6 @@ pub mod row;
 mod scratch;
 mod vector;
 
+pub use cpu::Cpu;
+pub use ops::Ops;
 pub use scratch::Scratch;

@@ -36,9 +36,21 @@ pub(crate) enum Stream {
     Index,
 }
 
+/// How a KV row is rounded before anyone attends to it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Rounding {
+    /// To what its stored form holds.
+    AsStored,
+    /// Unrotated part only, and stored in f32: what the golden files with rounding were made with. A stored row of FP8
+    /// has its rotated part in bf16, which moves logits by 1e-2.
+    #[cfg(test)]
+    Unrotated { until: usize },
+}
+
 /// Both pools.
 #[derive(Debug)]
 pub(crate) struct Cache {
+    rounding: Rounding,
     kv: KvRow,
     key: KeyRow,
     window: usize,
@@ -57,12 +69,11 @@ impl Cache {
         pages: u32,
         slots: u32,
     ) -> Result<Self, LoadError> {
-        let (kv, key) = rows(shape, format)
-            .map_err(|e| LoadError::Setting {
-                setting: "the cache's row width",
-                found: e.to_string(),
-                expected: "a width the row formats can hold".to_owned(),
-            })?;
+        let (kv, key) = rows(shape, format).map_err(|e| LoadError::Setting {
+            setting: "the cache's row width",
+            found: e.to_string(),
+            expected: "a width the row formats can hold".to_owned(),
+        })?;
         let (page_bytes, slot_bytes) = (format.page_bytes(shape), format.slot_bytes(shape));
         let (mut page, mut slot) = (0, 0);
         let places = shape
@@ -76,6 +87,7 @@ impl Cache {
             .collect();
         debug_assert_eq!((page, slot), (page_bytes, slot_bytes));
         Ok(Self {
+            rounding: Rounding::AsStored,
             kv,
             key,
             window: shape.sliding_window,
@@ -87,8 +99,29 @@ impl Cache {
         })
     }
 
+    /// Rows in f32 whose unrotated part is rounded to FP8.
+    #[cfg(test)]
+    pub(crate) fn round_unrotated(&mut self, until: usize) {
+        assert_eq!(self.kv.format(), KvFormat::F32, "the rotated part must be stored unrounded");
+        self.rounding = Rounding::Unrotated { until };
+    }
+
+    /// Rounds a row to what later steps will read of it.
+    pub(crate) fn round_kv(&self, row: &mut [f32]) {
+        match self.rounding {
+            Rounding::AsStored => self.kv.round(row),
+            #[cfg(test)]
+            Rounding::Unrotated { until } => fathom_kernels::round::fp8_tiles(&mut row[..until], 64),
+        }
+    }
+
     pub(crate) fn kv(&self) -> &KvRow {
         &self.kv
+    }
+
+    /// Raw rows kept per sequence and layer.
+    pub(crate) fn window(&self) -> usize {
+        self.window
     }
 
     pub(crate) fn key(&self) -> &KeyRow {
@@ -245,10 +278,7 @@ fn rows(shape: &ModelShape, format: CacheFormat) -> Result<(KvRow, KeyRow), RowE
         IndexKeyFormat::Fp8 => KeyFormat::Fp8,
         IndexKeyFormat::Fp4 => KeyFormat::Fp4,
     };
-    Ok((
-        KvRow::new(kv, shape.head_dim, shape.qk_rope_head_dim)?,
-        KeyRow::new(key, shape.index_head_dim)?,
-    ))
+    Ok((KvRow::new(kv, shape.head_dim, shape.qk_rope_head_dim)?, KeyRow::new(key, shape.index_head_dim)?))
 }
 
 fn allocate(pool: &'static str, bytes: usize, count: u32) -> Result<Vec<u8>, LoadError> {

@@ -64,13 +64,35 @@ impl<'a> Ragged<'a> {
         })
     }
 
-    /// The parts of segments that lie in `rows`: segment index, and which of its tokens.
-    pub(crate) fn parts(&self, rows: Range<usize>) -> impl Iterator<Item = (usize, Range<usize>)> + use<'a> {
+    /// The parts of segments that lie in `rows` of the step.
+    pub(crate) fn parts(&self, rows: Range<usize>) -> impl Iterator<Item = Part> + use<'a> {
         self.starts().enumerate().filter_map(move |(index, (first, segment))| {
             let from = rows.start.max(first);
             let to = rows.end.min(first + segment.tokens.len());
-            (from < to).then(|| (index, from - first..to - first))
+            (from < to).then(|| Part {
+                segment: index,
+                tokens: from - first..to - first,
+                rows: from - rows.start..to - rows.start,
+            })
         })
+    }
+}
+
+/// Consecutive tokens of one segment that lie in one lane.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Part {
+    pub(crate) segment: usize,
+    /// Which of the segment's tokens.
+    pub(crate) tokens: Range<usize>,
+    /// Which rows of the lane.
+    pub(crate) rows: Range<usize>,
+}
+
+impl Part {
+    /// Its token `t` alone.
+    pub(crate) fn single(&self, t: usize) -> Self {
+        let one = |range: &Range<usize>| range.start + t..range.start + t + 1;
+        Self { segment: self.segment, tokens: one(&self.tokens), rows: one(&self.rows) }
     }
 }
 
@@ -120,9 +142,7 @@ fn check_writers(segments: &[Segment<'_>]) -> Result<(), ForwardError> {
     }
     pages.sort_unstable();
     match pages.windows(2).find(|pair| pair[0].0 == pair[1].0) {
-        Some(pair) => {
-            Err(ForwardError::SharedPage { first: pair[0].1, segment: pair[1].1, page: pair[0].0 })
-        }
+        Some(pair) => Err(ForwardError::SharedPage { first: pair[0].1, segment: pair[1].1, page: pair[0].0 }),
         None => Ok(()),
     }
 }

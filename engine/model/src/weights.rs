@@ -78,6 +78,7 @@ pub enum LoadError {
 pub(crate) struct Loader<'a> {
     table: Table,
     storage: WeightStorage,
+    fits_caches: bool,
     done: Progress,
     progress: &'a mut dyn FnMut(Progress),
 }
@@ -87,18 +88,15 @@ pub(crate) struct Loader<'a> {
 const CACHED_BYTES: usize = 32 << 20;
 
 impl<'a> Loader<'a> {
-    pub(crate) fn new(
-        table: Table,
-        storage: WeightStorage,
-        progress: &'a mut dyn FnMut(Progress),
-    ) -> Self {
+    pub(crate) fn new(table: Table, storage: WeightStorage, progress: &'a mut dyn FnMut(Progress)) -> Self {
         let total = table.len();
+        let fits_caches = expanded_bytes(&table) <= CACHED_BYTES;
         let storage = match storage {
-            WeightStorage::Auto if expanded_bytes(&table) <= CACHED_BYTES => WeightStorage::F32,
+            WeightStorage::Auto if fits_caches => WeightStorage::F32,
             WeightStorage::Auto => WeightStorage::Packed,
             chosen => chosen,
         };
-        Self { table, storage, done: Progress { tensors: 0, total, bytes: 0 }, progress }
+        Self { table, storage, fits_caches, done: Progress { tensors: 0, total, bytes: 0 }, progress }
     }
 
     /// A vector in bf16 or f32, widened.
@@ -149,6 +147,11 @@ impl<'a> Loader<'a> {
     /// Whether the checkpoint has this tensor.
     pub(crate) fn has(&self, name: &str) -> bool {
         self.table.contains_key(name)
+    }
+
+    /// Whether all weights, expanded, stay in a CPU's caches.
+    pub(crate) fn fits_caches(&self) -> bool {
+        self.fits_caches
     }
 
     /// Refuses tensors that nobody took; drafts' (`mtp.`) are left alone, and counted.

@@ -82,8 +82,8 @@ fn read_shards(dir: &Path, index: &Path) -> Result<Table, LoadError> {
 /// Tensor name to file name.
 fn read_index(path: &Path) -> Result<BTreeMap<String, String>, LoadError> {
     let broken = |reason: String| LoadError::Index { path: path.to_owned(), reason };
-    let text = std::fs::read_to_string(path)
-        .map_err(|source| LoadError::Read { path: path.to_owned(), source })?;
+    let text =
+        std::fs::read_to_string(path).map_err(|source| LoadError::Read { path: path.to_owned(), source })?;
     let value: serde_json::Value = serde_json::from_str(&text).map_err(|e| broken(e.to_string()))?;
     let map = value.get("weight_map").and_then(|map| map.as_object());
     let map = map.ok_or_else(|| broken("expected an object \"weight_map\" of tensor to file".to_owned()))?;

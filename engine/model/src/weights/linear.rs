@@ -73,6 +73,19 @@ impl<'a> Activations<'a> {
     }
 }
 
+impl<'a> Activations<'a> {
+    /// How many rows of `width` there are.
+    pub(crate) fn count(&self, width: usize) -> usize {
+        self.plain.len() / width
+    }
+
+    /// Some of its rows.
+    pub(crate) fn rows(&self, rows: std::ops::Range<usize>, width: usize) -> Self {
+        let values = rows.start * width..rows.end * width;
+        Self { plain: &self.plain[values.clone()], rounded: &self.rounded[values] }
+    }
+}
+
 impl Loader<'_> {
     /// `<stem>.weight` `[rows, cols]` in any format, with `<stem>.scale` where the format has one.
     pub(crate) fn linear(&mut self, stem: &str, rows: usize, cols: usize) -> Result<Linear, LoadError> {
@@ -131,8 +144,8 @@ impl Loader<'_> {
     }
 
     fn stored(&self, name: &str, weight: Result<Weight, WeightError>) -> Result<Weight, LoadError> {
-        let weight = weight
-            .map_err(|e| LoadError::WrongValue { name: name.to_owned(), reason: e.to_string() })?;
+        let weight =
+            weight.map_err(|e| LoadError::WrongValue { name: name.to_owned(), reason: e.to_string() })?;
         Ok(if self.storage == WeightStorage::F32 { weight.expand() } else { weight })
     }
 }

@@ -1,0 +1,49 @@
+//! The trained needle model on eight of its prompts, up to 1,025 tokens.
+
+use engine_spec::{IndexKeyFormat, Precision};
+
+use super::{Golden, argmax_agreement, exact, largest_difference, load, mean_difference, options, run};
+use crate::runtime::{ModelOptions, Runtime};
+
+const PROMPTS: [&str; 8] = ["000", "015", "016", "019", "108", "123", "124", "127"];
+
+/// Logits of the rows that the golden file has: those that predict the answer.
+fn answer_logits(runtime: &mut Runtime, golden: &Golden, id: &str, chunk: usize) -> (Vec<f32>, usize) {
+    let tokens = golden.tokens(&format!("{id}.ids"));
+    let vocab = runtime.shape().vocab_size;
+    let rows = golden.floats(&format!("{id}.logits_exact")).len() / vocab;
+    let logits = run(runtime, &tokens, chunk, &());
+    // The last token predicts nothing that the file has.
+    let end = logits.len() - vocab;
+    (logits[end - rows * vocab..end].to_vec(), vocab)
+}
+
+#[test]
+fn exact_logits_are_within_3e_4() {
+    let golden = Golden::read("needle");
+    let mut runtime = load("needle", &exact(), 5, 1);
+    for id in PROMPTS {
+        for chunk in [2048, 57] {
+            let (logits, _) = answer_logits(&mut runtime, &golden, id, chunk);
+            let error = largest_difference(&logits, &golden.floats(&format!("{id}.logits_exact")));
+            assert!(error < 3e-4, "{id} in chunks of {chunk}: a logit is off by {error:e}");
+        }
+    }
+}
+
+fn assert_rounded(options: &ModelOptions) {
+    let golden = Golden::read("needle");
+    let mut runtime = load("needle", options, 5, 1);
+    for id in PROMPTS {
+        let (logits, vocab) = answer_logits(&mut runtime, &golden, id, 512);
+        let expected = golden.floats(&format!("{id}.logits_rounded"));
+        let mean = mean_difference(&logits, &expected);
+        assert_eq!(argmax_agreement(&logits, &expected, vocab), 1.0, "{id}: another token won");
+        assert!(mean < 0.05, "{id}: logits are off by {mean} on average");
+    }
+}
+
+#[test]
+fn fully_rounded_logits_choose_the_same_tokens() {
+    assert_rounded(&options(Precision::Full, IndexKeyFormat::Fp4));
+}
