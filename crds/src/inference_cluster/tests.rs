@@ -1,0 +1,85 @@
+use std::path::Path;
+
+use serde_json::Value;
+
+use super::*;
+
+fn yaml() -> String {
+    let text = serde_saphyr::to_string(&crd()).unwrap();
+    format!("# Generated: run the tests of fathom-crds with UPDATE_EXPECT=1 to write it anew.\n{text}")
+}
+
+#[test]
+fn the_committed_definition_is_what_the_types_say() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("yaml/fathom.dev_inferenceclusters.yaml");
+    expect_test::expect_file![path].assert_eq(&yaml());
+}
+
+#[test]
+fn every_field_is_documented_and_every_list_and_string_of_the_spec_is_bounded() {
+    let crd = serde_json::to_value(crd()).unwrap();
+    let spec = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"];
+    let mut missing = Vec::new();
+    walk(spec, "spec", &mut missing);
+    assert!(missing.is_empty(), "{missing:#?}");
+}
+
+fn walk(schema: &Value, path: &str, missing: &mut Vec<String>) {
+    if schema["description"].as_str().is_none_or(str::is_empty) {
+        missing.push(format!("{path}: description"));
+    }
+    match schema["type"].as_str() {
+        Some("string") if schema["enum"].is_null() && schema["maxLength"].is_null() => {
+            missing.push(format!("{path}: maxLength"));
+        }
+        Some("array") if schema["maxItems"].is_null() => missing.push(format!("{path}: maxItems")),
+        Some("object") if schema["properties"].is_null() && schema["maxProperties"].is_null() => {
+            missing.push(format!("{path}: maxProperties"));
+        }
+        None => missing.push(format!("{path}: type")),
+        _ => {}
+    }
+    for forbidden in ["oneOf", "anyOf", "allOf"] {
+        if !schema[forbidden].is_null() {
+            missing.push(format!("{path}: {forbidden} is not structural here"));
+        }
+    }
+    if let Some(format) = schema["format"].as_str().filter(|format| format.starts_with("uint")) {
+        missing.push(format!("{path}: the API server warns about format {format}"));
+    }
+    for (name, property) in schema["properties"].as_object().into_iter().flatten() {
+        walk(property, &format!("{path}.{name}"), missing);
+    }
+    if schema["items"]["type"] == "object" {
+        for (name, property) in schema["items"]["properties"].as_object().into_iter().flatten() {
+            walk(property, &format!("{path}[].{name}"), missing);
+        }
+    }
+}
+
+#[test]
+fn every_rule_is_in_the_definition() {
+    let text = serde_json::to_string(&crd()).unwrap();
+    let cel = rules::ROOT.iter().map(|r| r.cel).chain(rules::SPEC.iter().map(|r| r.cel));
+    let cel = cel.chain(rules::SOURCE.iter().map(|r| r.cel)).chain(rules::HOST_CACHE.iter().map(|r| r.cel));
+    for rule in cel {
+        let quoted = serde_json::to_string(rule).unwrap();
+        assert!(text.contains(&quoted), "{rule}");
+    }
+    assert!(text.contains("self.startsWith('/')"));
+}
+
+#[test]
+fn the_definition_fits_the_annotation_of_kubectl_apply() {
+    let bytes = serde_json::to_string(&crd()).unwrap().len();
+    assert!(bytes < 200_000, "{bytes}");
+}
+
+#[test]
+fn the_examples_are_accepted() {
+    for name in ["needle-local.yaml", "story.yaml"] {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples").join(name);
+        let text = std::fs::read_to_string(&path).unwrap();
+        crate::read(&text).unwrap_or_else(|error| panic!("{name}: {error}"));
+    }
+}
