@@ -9,6 +9,12 @@ use serde::{Deserialize, Serialize};
 use crate::admission::{DEFAULT_MAX_QUEUED_REQUESTS, DEFAULT_TIME_TO_FIRST_TOKEN_S};
 use crate::memory::{CacheFormat, IndexKeyFormat, PAGE_TOKENS, Precision};
 
+/// What running requests get after SIGTERM, when nothing is said.
+pub const DEFAULT_DRAIN_TIMEOUT_MS: u64 = 30_000;
+
+/// How long a request may take, when nothing is said.
+pub const DEFAULT_REQUEST_TIMEOUT_MS: u64 = 600_000;
+
 /// Everything an engine process is told. Unknown keys are refused.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -218,11 +224,11 @@ pub struct BindingConfig {
 }
 
 fn default_drain_ms() -> u64 {
-    30_000
+    DEFAULT_DRAIN_TIMEOUT_MS
 }
 
 fn default_request_ms() -> u64 {
-    600_000
+    DEFAULT_REQUEST_TIMEOUT_MS
 }
 
 /// Why a configuration is refused.

@@ -5,6 +5,7 @@
 
 pub mod admission;
 pub mod config;
+pub mod host_tier;
 pub mod memory;
 pub mod shape;
 

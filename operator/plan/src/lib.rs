@@ -1,1 +1,27 @@
-//! From a spec and facts to a plan that explains itself.
+//! From a spec and facts to a plan that explains itself: which node, NUMA node, GPUs, CPUs and bytes each replica gets.
+//! In: [`PlanInput`]. Out: [`Planned`], a plan and the report of how it came about.
+//! Never: I/O, a clock, randomness, a Kubernetes client. Same input, same plan, whatever the order of the facts.
+//! An impossible spec is not an error: it is a plan that places nothing, and a report that says what is missing where.
+
+mod admission;
+mod check;
+mod cpu_list;
+mod engine_config;
+mod gpus;
+mod host_tier;
+mod placement;
+mod plan;
+mod report;
+mod revision;
+mod rooms;
+mod size;
+
+pub use check::{Violation, check};
+pub use cpu_list::cpu_list;
+pub use engine_config::{engine_config, router_config};
+pub use plan::{ComputeDevice, DevicePool, Plan, PlanInput, PlannedGpu, QueueLimit, ReplicaPlan, plan};
+pub use report::{
+    HostCacheLimit, HostCacheReport, Planned, Refusal, RejectReason, Rejected, Report, SizeReport, gib,
+    thousands,
+};
+pub use revision::revision;

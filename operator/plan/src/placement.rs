@@ -1,0 +1,170 @@
+//! Which replicas go into which room.
+//! In: demands (at most two roles), rooms. Out: a [`Placement`] per replica, or none at all and the reasons.
+//! Never: half a plan. Either every replica has its place or none has.
+//! Two roles share a room only if they must: first rooms are given to one role each, and only when that fails to both.
+//! Rooms are taken in order, prefill first, so the result does not depend on the order of the facts.
+
+mod assign;
+mod count;
+mod fit;
+
+use engine_spec::Role;
+use fathom_crds::conditions::Reason;
+use fathom_crds::inference_cluster::NumaMode;
+use node_facts::Gpu;
+
+pub(crate) use count::Counts;
+
+use crate::plan::{PlanInput, PlannedGpu};
+use crate::report::{RejectReason, Rejected, Report, gib};
+use crate::rooms::{Room, rooms};
+use crate::size::Demand;
+use fit::Fit;
+
+/// One replica in its room.
+#[derive(Debug)]
+pub(crate) struct Placement<'r> {
+    pub(crate) room: &'r Room<'r>,
+    pub(crate) room_index: usize,
+    pub(crate) demand: &'r Demand,
+    /// Number of the replica within its role.
+    pub(crate) index: u32,
+    pub(crate) gpus: Vec<&'r Gpu>,
+    pub(crate) cpus: Vec<u32>,
+    pub(crate) cpus_shared: bool,
+}
+
+impl Placement<'_> {
+    pub(crate) fn name(&self, cluster: &str) -> String {
+        format!("{cluster}-{}-{}", self.demand.role, self.index)
+    }
+
+    pub(crate) fn planned_gpus(&self) -> Vec<PlannedGpu> {
+        self.gpus.iter().map(|gpu| PlannedGpu { index: gpu.index, uuid: gpu.uuid.clone() }).collect()
+    }
+}
+
+/// The rooms to plan with: NUMA nodes, or whole nodes where the object says so or (Preferred) nothing else fits.
+pub(crate) fn rooms_for<'a>(input: &PlanInput<'a>, demands: &[Demand], report: &mut Report) -> Vec<Room<'a>> {
+    let numa = input.spec.placement.numa;
+    if numa == NumaMode::Preferred {
+        let mut scratch = Report::default();
+        let strict = rooms(input.nodes, false, &mut scratch);
+        if count::counts(&fits(&strict, demands), demands).is_err() {
+            report.note("placement.numa is Preferred and not every replica fits on one NUMA node".to_owned());
+            return rooms(input.nodes, true, report);
+        }
+    }
+    rooms(input.nodes, numa == NumaMode::Off, report)
+}
+
+/// Places every replica, or refuses and says what is missing where.
+pub(crate) fn place<'r>(
+    rooms: &'r [Room<'r>],
+    demands: &'r [Demand],
+    report: &mut Report,
+) -> Vec<Placement<'r>> {
+    if demands.is_empty() || !report.refusals.is_empty() {
+        return Vec::new();
+    }
+    if rooms.is_empty() {
+        report.refuse(Reason::NoFacts, "no node has reported its facts".to_owned());
+        return Vec::new();
+    }
+    let fits = fits(rooms, demands);
+    reject_unfit(rooms, demands, &fits, report);
+    match count::counts(&fits, demands) {
+        Ok(counts) => assign::assign(rooms, demands, &counts),
+        Err(most) => {
+            report.refuse(Reason::NotFeasible, shortage(demands, &most));
+            reject_taken(rooms, demands, &fits, &most, report);
+            Vec::new()
+        }
+    }
+}
+
+fn fits<'r>(rooms: &'r [Room<'r>], demands: &'r [Demand]) -> Vec<Fit<'r>> {
+    rooms.iter().map(|room| Fit::new(room, demands)).collect()
+}
+
+/// Rooms that cannot take a single replica of some role.
+fn reject_unfit(rooms: &[Room<'_>], demands: &[Demand], fits: &[Fit<'_>], report: &mut Report) {
+    for (room, fit) in rooms.iter().zip(fits) {
+        let missing: Vec<&Demand> =
+            demands.iter().enumerate().filter(|(role, _)| fit.alone(*role) == 0).map(|(_, d)| d).collect();
+        // Roles that miss the same thing share a line.
+        let mut told: Vec<Rejected> = Vec::new();
+        for demand in missing {
+            let (reason, message) = fit::missing(room, demand);
+            match told.iter_mut().find(|line| line.message == message) {
+                Some(line) => line.roles.push(demand.role),
+                None => told.push(rejected(room, vec![demand.role], reason, message)),
+            }
+        }
+        for line in told {
+            report.reject(|| line);
+        }
+    }
+}
+
+/// Rooms that are full in the fullest placement there is.
+fn reject_taken(
+    rooms: &[Room<'_>],
+    demands: &[Demand],
+    fits: &[Fit<'_>],
+    most: &[Counts],
+    report: &mut Report,
+) {
+    for ((room, fit), counts) in rooms.iter().zip(fits).zip(most) {
+        let taken: u32 = counts.iter().sum();
+        let could = (0..demands.len()).any(|role| fit.alone(role) > 0);
+        if !could || taken == 0 {
+            continue;
+        }
+        report.reject(|| {
+            let names: Vec<String> = demands
+                .iter()
+                .zip(counts)
+                .filter(|(_, count)| **count > 0)
+                .map(|(demand, count)| format!("{count} {}", demand.role))
+                .collect();
+            let gpus: u32 = demands.iter().zip(counts).map(|(demand, count)| demand.gpus * count).sum();
+            let free = room.gpus.len().saturating_sub(gpus as usize);
+            let message = format!(
+                "taken by {}: {free} of {} GPUs left, no room for another",
+                names.join(" and "),
+                room.gpus.len()
+            );
+            rejected(room, demands.iter().map(|d| d.role).collect(), RejectReason::Taken, message)
+        });
+    }
+}
+
+fn rejected(room: &Room<'_>, roles: Vec<Role>, reason: RejectReason, message: String) -> Rejected {
+    Rejected { node: room.facts.node.clone(), numa_node: room.numa_node, roles, reason, message }
+}
+
+/// `1 of 2 decode replicas fit; each needs 4 GPUs of one NUMA node, 16 CPUs and 24.0 GiB of memory`.
+fn shortage(demands: &[Demand], most: &[Counts]) -> String {
+    let mut sentences = Vec::new();
+    for (role, demand) in demands.iter().enumerate() {
+        let placed: u32 = most.iter().map(|counts| counts[role]).sum();
+        let mut needs = Vec::new();
+        if demand.gpus > 0 {
+            let memory =
+                demand.gpu_memory_bytes().map_or_else(String::new, |bytes| format!(" of {}", gib(bytes)));
+            needs.push(format!("{} GPUs{memory} in one place", demand.gpus));
+        }
+        if demand.min_cpus() > 0 {
+            needs.push(format!("{} CPUs", demand.min_cpus()));
+        }
+        needs.push(format!("{} of memory", gib(demand.min_memory_bytes())));
+        sentences.push(format!(
+            "{placed} of {} {} replicas fit (each needs {})",
+            demand.replicas,
+            demand.role,
+            needs.join(", ")
+        ));
+    }
+    sentences.join("; ")
+}

@@ -1,0 +1,183 @@
+//! The places that a replica can be put in: a NUMA node of a node, or a whole node.
+//! In: facts. Out: [`Room`]s in order of node name and NUMA number, each with what it has or why it cannot be used.
+//! Never: a guess. What the facts do not say makes a room unusable, with the reason.
+//! A cgroup limit of the machine is split over its NUMA nodes by their memory, so that rooms stay independent.
+
+use std::collections::BTreeMap;
+
+use node_facts::{Gpu, GpuHealth, Memory, Mig, NodeFacts, NumaNode, Reading};
+
+use crate::report::Report;
+
+/// A NUMA node of a node, or a whole node.
+#[derive(Debug)]
+pub(crate) struct Room<'a> {
+    pub(crate) facts: &'a NodeFacts,
+    /// Absent for a whole node.
+    pub(crate) numa_node: Option<u32>,
+    /// Usable GPUs by index.
+    pub(crate) gpus: Vec<&'a Gpu>,
+    /// GPUs that are there and cannot be used, and why.
+    pub(crate) lame_gpus: Vec<(u32, String)>,
+    pub(crate) cpus: Vec<u32>,
+    /// Bytes that can be had without pushing anything out.
+    pub(crate) available: u64,
+    pub(crate) total: u64,
+    /// Whether `available` is the cgroup's limit.
+    pub(crate) cgroup_limited: bool,
+    /// Why nothing at all can be put here.
+    pub(crate) unknown: Option<String>,
+}
+
+impl Room<'_> {
+    /// GPUs with at least `bytes` of memory.
+    pub(crate) fn gpus_of(&self, bytes: u64) -> usize {
+        self.gpus.iter().filter(|gpu| memory_of(gpu) >= bytes).count()
+    }
+}
+
+/// Memory of a GPU; usable GPUs have it.
+pub(crate) fn memory_of(gpu: &Gpu) -> u64 {
+    gpu.memory_total.value().copied().unwrap_or(0)
+}
+
+/// One room for each NUMA node, or for each machine when `whole`.
+pub(crate) fn rooms<'a>(nodes: &'a [NodeFacts], whole: bool, report: &mut Report) -> Vec<Room<'a>> {
+    let mut sorted: Vec<&NodeFacts> = nodes.iter().collect();
+    sorted.sort_by(|a, b| a.node.cmp(&b.node));
+    let mut rooms = Vec::new();
+    for facts in sorted {
+        match &facts.numa {
+            Reading::Value(numa) if !whole && !numa.is_empty() => numa_rooms(facts, numa, &mut rooms, report),
+            Reading::Value(numa) => rooms.push(whole_room(facts, single(numa), report)),
+            Reading::Absent(reason) => {
+                report.note(format!("{}: no NUMA facts ({reason}); planned as one NUMA node", facts.node));
+                rooms.push(whole_room(facts, None, report));
+            }
+            Reading::Failed(reason) => {
+                let mut room = whole_room(facts, None, report);
+                if !whole {
+                    room.unknown = Some(format!("NUMA facts could not be read: {reason}"));
+                }
+                rooms.push(room);
+            }
+        }
+    }
+    rooms
+}
+
+/// The number of the only NUMA node.
+fn single(numa: &BTreeMap<u32, NumaNode>) -> Option<u32> {
+    numa.keys().next().copied().filter(|_| numa.len() == 1)
+}
+
+fn numa_rooms<'a>(
+    facts: &'a NodeFacts,
+    numa: &'a BTreeMap<u32, NumaNode>,
+    rooms: &mut Vec<Room<'a>>,
+    report: &mut Report,
+) {
+    let only = single(numa);
+    let first = rooms.len();
+    let total: u64 = numa.values().filter_map(|node| node.memory.value()).map(|m| m.total).sum();
+    for (&number, node) in numa {
+        let share = |limit: u64| scaled(limit, node.memory.value().map_or(0, |m| m.total), total);
+        rooms.push(room(facts, Some(number), &node.cpus, &node.memory, share));
+    }
+    for gpu in facts.gpus.value().into_iter().flatten() {
+        let at = match (&gpu.numa_node, only) {
+            (Reading::Value(number), _) => Some(*number),
+            (_, only) => only,
+        };
+        let home = rooms[first..].iter_mut().find(|room| at.is_some() && room.numa_node == at);
+        match home {
+            Some(room) => seat(room, gpu),
+            None => report.note(homeless(facts, gpu)),
+        }
+    }
+}
+
+/// A GPU that belongs to no room.
+fn homeless(facts: &NodeFacts, gpu: &Gpu) -> String {
+    let why = match &gpu.numa_node {
+        Reading::Value(number) => format!("it is on NUMA node {number}, of which there are no facts"),
+        Reading::Absent(reason) | Reading::Failed(reason) => format!("its NUMA node is unknown: {reason}"),
+    };
+    format!("{}: GPU {} is left out: {why}", facts.node, gpu.index)
+}
+
+fn whole_room<'a>(facts: &'a NodeFacts, only: Option<u32>, report: &mut Report) -> Room<'a> {
+    let mut room = room(facts, only, &facts.cpus, &facts.memory, |limit| limit);
+    for gpu in facts.gpus.value().into_iter().flatten() {
+        seat(&mut room, gpu);
+    }
+    if facts.numa.value().is_some_and(|numa| numa.len() > 1) {
+        report.note(format!("{}: planned as a whole, over its NUMA nodes", facts.node));
+    }
+    room
+}
+
+fn room<'a>(
+    facts: &'a NodeFacts,
+    numa_node: Option<u32>,
+    cpus: &Reading<Vec<u32>>,
+    memory: &Reading<Memory>,
+    share: impl Fn(u64) -> u64,
+) -> Room<'a> {
+    let unknown = match (cpus, memory) {
+        (_, Reading::Absent(reason) | Reading::Failed(reason)) => Some(format!("memory unknown: {reason}")),
+        (Reading::Absent(reason) | Reading::Failed(reason), _) => Some(format!("CPUs unknown: {reason}")),
+        _ => match &facts.cgroup_memory_limit {
+            Reading::Failed(reason) => Some(format!("the cgroup's memory limit could not be read: {reason}")),
+            _ => None,
+        },
+    };
+    let memory = memory.value().copied().unwrap_or(Memory { total: 0, free: 0, available: 0 });
+    let limit = facts.cgroup_memory_limit.value().map(|limit| share(*limit)).unwrap_or(u64::MAX);
+    let mut cpus = cpus.value().cloned().unwrap_or_default();
+    cpus.sort_unstable();
+    cpus.dedup();
+    Room {
+        facts,
+        numa_node,
+        gpus: Vec::new(),
+        lame_gpus: Vec::new(),
+        cpus,
+        available: memory.available.min(limit),
+        total: memory.total,
+        cgroup_limited: limit < memory.available,
+        unknown,
+    }
+}
+
+/// Puts a GPU into its room, as usable or not.
+fn seat<'a>(room: &mut Room<'a>, gpu: &'a Gpu) {
+    match defect(gpu) {
+        None => room.gpus.push(gpu),
+        Some(why) => room.lame_gpus.push((gpu.index, why)),
+    }
+    room.gpus.sort_by(|a, b| (a.index, &a.uuid).cmp(&(b.index, &b.uuid)));
+}
+
+/// Why nothing may be placed on a GPU.
+pub(crate) fn defect(gpu: &Gpu) -> Option<String> {
+    match (&gpu.health, &gpu.mig, &gpu.memory_total) {
+        (Reading::Value(GpuHealth::Lost { reason }), ..) => Some(format!("is lost: {reason}")),
+        (Reading::Failed(reason), ..) => Some(format!("has an unknown health: {reason}")),
+        (_, Reading::Value(Mig::On), _) => Some("is in MIG mode".to_owned()),
+        (_, Reading::Failed(reason), _) => Some(format!("has an unknown MIG mode: {reason}")),
+        (.., Reading::Absent(reason) | Reading::Failed(reason)) => {
+            Some(format!("has an unknown memory size: {reason}"))
+        }
+        _ => None,
+    }
+}
+
+/// `of` times `part / whole`, rounded down.
+fn scaled(of: u64, part: u64, whole: u64) -> u64 {
+    if whole == 0 {
+        return 0;
+    }
+    let scaled = u128::from(of) * u128::from(part) / u128::from(whole);
+    u64::try_from(scaled).unwrap_or(u64::MAX)
+}
