@@ -4,6 +4,7 @@ mod completions;
 mod local;
 mod needle;
 mod plan;
+mod planning;
 
 use std::process::ExitCode;
 
