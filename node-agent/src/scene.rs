@@ -5,7 +5,6 @@
 mod nvml_file;
 
 use std::path::{Path, PathBuf};
-use std::{fs, io};
 
 use node_facts::NodeFacts;
 
@@ -15,9 +14,6 @@ use crate::source::nvml::NvmlAnswer;
 use crate::source::{Packed, Tree};
 
 include!(concat!(env!("OUT_DIR"), "/scenes.rs"));
-
-/// 128 devices and their pairs are about 500 KB.
-const MAX_NVML_BYTES: u64 = 1024 * 1024;
 
 /// A scene that is part of this program.
 struct Shipped {
@@ -40,12 +36,10 @@ pub enum SceneError {
     Unknown { asked: String, shipped: String },
     #[error("scene {}: expected a folder root/ with files of /sys and /proc, found none", scene.display())]
     NoRoot { scene: PathBuf },
-    #[error("cannot read {}; it says what NVML answers (for no GPUs: `error: LibraryNotFound`)", file.display())]
-    NoNvml { file: PathBuf, source: io::Error },
-    #[error("{} is larger than {MAX_NVML_BYTES} bytes", file.display())]
-    NvmlTooLarge { file: PathBuf },
-    #[error("cannot understand {}: {reason}", file.display())]
-    BadNvml { file: PathBuf, reason: String },
+    #[error("scene {}: {reason}; nvml.yaml says what NVML answers (without GPUs: `error: LibraryNotFound`)", scene.display())]
+    NoNvml { scene: PathBuf, reason: String },
+    #[error("scene {}: cannot understand nvml.yaml: {reason}", scene.display())]
+    BadNvml { scene: PathBuf, reason: String },
 }
 
 /// The facts of a scene: the name of one shipped, or a folder (`./story` for a folder of a shipped name).
@@ -73,16 +67,16 @@ impl Scene {
         if !root.is_dir() {
             return Err(SceneError::NoRoot { scene: folder.to_owned() });
         }
-        let file = folder.join("nvml.yaml");
-        let text = read_nvml(&file)?;
-        Ok(Scene { tree: Tree::disk(&root), nvml: parse_nvml(&file, &text)? })
+        let text = Tree::disk(folder)
+            .text("nvml.yaml")
+            .map_err(|error| SceneError::NoNvml { scene: folder.to_owned(), reason: error.to_string() })?;
+        Ok(Scene { tree: Tree::disk(&root), nvml: parse_nvml(folder, &text)? })
     }
 
     /// A shipped scene; none of that name is `None`.
     pub fn shipped(name: &str) -> Option<Result<Self, SceneError>> {
         let shipped = SHIPPED.iter().find(|scene| scene.name == name)?;
-        let file = Path::new(name).join("nvml.yaml");
-        let nvml = parse_nvml(&file, shipped.nvml);
+        let nvml = parse_nvml(Path::new(name), shipped.nvml);
         Some(nvml.map(|nvml| Scene { tree: Tree::Packed(shipped.entries), nvml }))
     }
 
@@ -97,21 +91,8 @@ impl Scene {
     }
 }
 
-fn read_nvml(file: &Path) -> Result<String, SceneError> {
-    let no_nvml = |source| SceneError::NoNvml { file: file.to_owned(), source };
-    let about = fs::metadata(file).map_err(no_nvml)?;
-    if !about.is_file() {
-        // A pipe would wait for a writer.
-        return Err(no_nvml(io::Error::other("not a file")));
-    }
-    if about.len() > MAX_NVML_BYTES {
-        return Err(SceneError::NvmlTooLarge { file: file.to_owned() });
-    }
-    fs::read_to_string(file).map_err(no_nvml)
-}
-
-fn parse_nvml(file: &Path, text: &str) -> Result<NvmlAnswer, SceneError> {
-    nvml_file::parse(text).map_err(|reason| SceneError::BadNvml { file: file.to_owned(), reason })
+fn parse_nvml(scene: &Path, text: &str) -> Result<NvmlAnswer, SceneError> {
+    nvml_file::parse(text).map_err(|reason| SceneError::BadNvml { scene: scene.to_owned(), reason })
 }
 
 #[cfg(test)]

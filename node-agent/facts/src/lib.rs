@@ -133,3 +133,32 @@ pub enum LinkKind {
     SameNuma,
     AcrossNuma,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reading_without_a_value_keeps_its_reason_through_map() {
+        let failed: Reading<u64> = Reading::Failed("torn".into());
+        assert_eq!(failed.map(|bytes| bytes / 2), Reading::Failed("torn".into()));
+        let absent: Reading<u64> = Reading::Absent("none".into());
+        assert_eq!((absent.value(), absent.reason()), (None, Some("none")));
+        assert_eq!(Reading::Value(4).map(|bytes| bytes / 2), Reading::Value(2));
+    }
+
+    #[test]
+    fn json_tells_a_value_of_zero_from_no_value() {
+        let json = |reading: Reading<u64>| serde_json::to_string(&reading).unwrap();
+        assert_eq!(json(Reading::Value(0)), r#"{"value":0}"#);
+        assert_eq!(json(Reading::Absent("no limit".into())), r#"{"absent":"no limit"}"#);
+        assert_eq!(json(Reading::Failed("torn".into())), r#"{"failed":"torn"}"#);
+        assert!(serde_json::from_str::<Reading<u64>>("null").is_err());
+    }
+
+    #[test]
+    fn link_kinds_go_from_the_closest_to_the_farthest() {
+        use LinkKind::{AcrossNuma, NvLink, SameHostBridge, SameNuma, SamePciSwitch};
+        assert!([NvLink, SamePciSwitch, SameHostBridge, SameNuma, AcrossNuma].is_sorted());
+    }
+}

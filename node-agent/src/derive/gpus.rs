@@ -82,8 +82,8 @@ fn reading<T: Clone>(answer: &Result<T, Fault>) -> Reading<T> {
     answer.as_ref().map_or_else(Fault::reading, |value| Reading::Value(value.clone()))
 }
 
-/// The node that the kernel names. Firmware often names none (-1): then the device's local CPUs decide, if they all belong
-/// to one node.
+/// The node that the kernel names. Firmware often names none (-1): then it is the only node there is, or the one that all
+/// of the device's local CPUs belong to; a note says that it was inferred.
 fn numa_node(index: u32, files: &PciFiles, numa: &NumaNodes, notes: &mut Notes) -> Reading<u32> {
     if let Reading::Absent(reason) = numa {
         return Reading::Absent(reason.clone());
@@ -102,11 +102,9 @@ fn numa_node(index: u32, files: &PciFiles, numa: &NumaNodes, notes: &mut Notes) 
     });
     match named {
         Reading::Value(Some(number)) => Reading::Value(number),
-        Reading::Value(None) => match node_of_local_cpus(files, numa) {
-            Ok(number) => {
-                notes.add(format!(
-                    "GPU {index}: the kernel names no NUMA node (-1); its local CPUs are all on node {number}"
-                ));
+        Reading::Value(None) => match inferred_node(files, numa) {
+            Ok((number, because)) => {
+                notes.add(format!("GPU {index}: the kernel names no NUMA node (-1); {because}"));
                 Reading::Value(number)
             }
             Err(reason) => Reading::Absent(format!("the kernel names no NUMA node (-1), and {reason}")),
@@ -116,12 +114,16 @@ fn numa_node(index: u32, files: &PciFiles, numa: &NumaNodes, notes: &mut Notes) 
     }
 }
 
-fn node_of_local_cpus(files: &PciFiles, numa: &NumaNodes) -> Result<u32, String> {
+/// The node of a device that the kernel names none for, and why it must be this one.
+fn inferred_node(files: &PciFiles, numa: &NumaNodes) -> Result<(u32, String), String> {
+    let nodes = numa.value().ok_or("the NUMA nodes are unknown")?;
+    if let (Some(only), 1) = (nodes.keys().next(), nodes.len()) {
+        return Ok((*only, format!("the machine has only node {only}")));
+    }
     let local = match files.local_cpulist.parse(cpulist::parse) {
         Reading::Value(cpus) => cpus,
         Reading::Absent(reason) | Reading::Failed(reason) => return Err(reason),
     };
-    let nodes = numa.value().ok_or("the NUMA nodes are unknown")?;
     let mut holders = Vec::new();
     for (number, node) in nodes {
         let cpus = node.cpus.value().ok_or_else(|| format!("the CPUs of NUMA node {number} are unknown"))?;
@@ -130,7 +132,7 @@ fn node_of_local_cpus(files: &PciFiles, numa: &NumaNodes) -> Result<u32, String>
         }
     }
     match holders[..] {
-        [number] => Ok(number),
+        [number] => Ok((number, format!("its local CPUs are all on node {number}"))),
         [] => Err("its local CPUs are on no node".to_owned()),
         _ => Err(format!("its local CPUs are on {} nodes", holders.len())),
     }

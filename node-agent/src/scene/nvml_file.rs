@@ -2,6 +2,8 @@
 //! In: either `error:` with the code that loading NVML gives, or `devices:` in index order and `pairs:` where NVML says more
 //! than "no NVLink". A value that a device lacks is answered with the code `otherwise` names (`NotSupported` unless said).
 
+use std::collections::BTreeMap;
+
 use serde::Deserialize;
 
 use crate::source::nvml::{
@@ -81,14 +83,15 @@ fn answers(device: DeviceLines) -> DeviceAnswers {
 
 /// Every pair, as the driver would be asked for it; a device that answers nothing else has no answer here either.
 fn pairs(devices: &[DeviceLines], lines: &[PairLines]) -> Result<Vec<PairAnswers>, String> {
-    if let Some(wrong) =
-        lines.iter().find(|line| line.gpus[0] >= line.gpus[1] || line.gpus[1] >= devices.len())
-    {
-        return Err(format!(
-            "expected a pair of two of the {} devices, the lower index first, found {:?}",
-            devices.len(),
-            wrong.gpus
-        ));
+    let mut by_gpus = BTreeMap::new();
+    for line in lines {
+        let [a, b] = line.gpus;
+        if a >= b || b >= devices.len() || by_gpus.insert([a, b], line).is_some() {
+            let count = devices.len();
+            return Err(format!(
+                "expected pairs of two of the {count} devices, the lower index first and each pair once, found [{a}, {b}]"
+            ));
+        }
     }
     let mut pairs = Vec::new();
     for (b, second) in devices.iter().enumerate() {
@@ -96,7 +99,7 @@ fn pairs(devices: &[DeviceLines], lines: &[PairLines]) -> Result<Vec<PairAnswers
             let lost = [first, second].map(|device| Fault::from(device.otherwise));
             let lost = lost.into_iter().find(Fault::device_is_lost);
             let otherwise = lost.unwrap_or(Fault::from(Code::NotSupported));
-            let line = lines.iter().find(|line| line.gpus == [a, b]);
+            let line = by_gpus.get(&[a, b]);
             pairs.push(PairAnswers {
                 a,
                 b,
@@ -139,6 +142,8 @@ mod tests {
     fn pairs_name_two_devices_of_the_file() {
         check_error("devices: [{uuid: a}]\npairs: [{gpus: [0, 1], nvlink: true}]\n", "found [0, 1]");
         check_error("devices: [{uuid: a}, {uuid: b}]\npairs: [{gpus: [1, 0]}]\n", "found [1, 0]");
+        let twice = "devices: [{uuid: a}, {uuid: b}]\npairs: [{gpus: [0, 1]}, {gpus: [0, 1]}]\n";
+        check_error(twice, "each pair once");
     }
 
     #[test]

@@ -1,5 +1,6 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::fs;
 
 use expect_test::expect_file;
 use node_facts::Reading;
@@ -190,12 +191,12 @@ fn a_folder_that_is_no_scene_says_what_it_lacks() {
     let path = folder.path().to_str().unwrap();
     check_error(path, "expected a folder root/");
     fs::create_dir(folder.path().join("root")).unwrap();
-    check_error(path, "nvml.yaml; it says what NVML answers");
+    check_error(path, "/nvml.yaml does not exist; nvml.yaml says what NVML answers");
     let nvml = folder.path().join("nvml.yaml");
     fs::write(&nvml, "eror: GpuLost\n").unwrap();
     check_error(path, "eror");
     fs::File::create(&nvml).unwrap().set_len(1 << 40).unwrap();
-    check_error(path, "is larger than");
+    check_error(path, "/nvml.yaml: more than");
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::fs;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
-/// A sysfs attribute is at most a page, the longest text read here (meminfo) about 2 KB.
+/// A sysfs attribute is at most a page, meminfo about 2 KB; the rest is for a scene's nvml.yaml (250 bytes a device).
 const MAX_FILE_BYTES: u64 = 64 * 1024;
 /// PCI devices of the largest machines with their virtual functions; NUMA nodes are at most 1,024.
 const MAX_FOLDER_ENTRIES: usize = 16 * 1024;
