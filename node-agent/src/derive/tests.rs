@@ -253,7 +253,7 @@ fn unknown_health_is_neither_healthy_nor_lost() {
 
     let mut machine = Machine::new();
     machine.device().memory = Err(Code::Unknown.into());
-    assert_failed(&machine.gpu().health, "internal driver error");
+    assert_failed(&machine.gpu().health, "an internal driver error");
 }
 
 #[test]

@@ -120,7 +120,7 @@ impl From<Code> for Fault {
 
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self.code {
+        let meaning = match self.code {
             Code::LibraryNotFound => "no NVIDIA library (libnvidia-ml.so.1)",
             Code::DriverNotLoaded => "the NVIDIA driver is not loaded",
             Code::LibRmVersionMismatch => {
@@ -132,11 +132,15 @@ impl fmt::Display for Fault {
             Code::GpuLost => "the GPU has fallen off the bus",
             Code::ResetRequired => "the GPU needs a reset",
             Code::Timeout => "NVML did not answer in time",
-            Code::Unknown => "NVML: internal driver error",
-        })?;
+            // Either the driver's own "unknown error", or a code without a name here and its text.
+            Code::Unknown => match &self.detail {
+                Some(detail) => return write!(f, "NVML: {detail}"),
+                None => "NVML: an internal driver error",
+            },
+        };
         match &self.detail {
-            Some(detail) => write!(f, " ({detail})"),
-            None => Ok(()),
+            Some(detail) => write!(f, "{meaning} ({detail})"),
+            None => f.write_str(meaning),
         }
     }
 }

@@ -31,6 +31,21 @@ fn the_machine_of_this_test_has_gpus_only_where_the_driver_answers() {
 }
 
 #[test]
+fn readers_at_the_same_time_see_the_same_gpus() {
+    let alone = read_machine(Path::new("/")).gpus;
+    std::thread::scope(|scope| {
+        let readers: Vec<_> = (0..4).map(|_| scope.spawn(|| read_machine(Path::new("/")).gpus)).collect();
+        for reader in readers {
+            let together = reader.join().unwrap();
+            assert_eq!(
+                together.map(|gpus| gpus.into_iter().map(|gpu| gpu.uuid).collect::<Vec<_>>()),
+                alone.clone().map(|gpus| gpus.into_iter().map(|gpu| gpu.uuid).collect::<Vec<_>>()),
+            );
+        }
+    });
+}
+
+#[test]
 fn a_root_without_files_gives_facts_without_values() {
     let root = tempfile::tempdir().unwrap();
     for root in [root.path(), &root.path().join("missing")] {

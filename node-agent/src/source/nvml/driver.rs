@@ -2,7 +2,7 @@
 //! Never: a wait without end (see `watchdog`), a change of the device's state.
 //! The library is loaded at each reading: a driver that comes late, or is replaced, is found without a restart.
 
-use std::sync::atomic::AtomicBool;
+use std::path::Path;
 use std::time::Duration;
 
 use nvml_wrapper::enum_wrappers::device::{
@@ -11,7 +11,7 @@ use nvml_wrapper::enum_wrappers::device::{
 use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::{Device, Nvml};
 
-use super::watchdog::watched;
+use super::watchdog::{Turn, watched};
 use super::{
     Ancestor, Code, DeviceAnswers, DeviceMemory, Fault, MAX_DEVICES, NvmlAnswer, NvmlDevices, PairAnswers,
 };
@@ -19,15 +19,20 @@ use super::{
 /// Loading takes up to a few seconds where nothing keeps the driver awake (no persistence mode).
 const PATIENCE: Duration = Duration::from_secs(10);
 
-static BUSY: AtomicBool = AtomicBool::new(false);
+static TURN: Turn = Turn::new();
 
 /// Every answer of this machine's NVML, in bounded time.
 pub(crate) fn ask_driver() -> NvmlAnswer {
-    watched(&BUSY, PATIENCE, ask)?
+    watched(&TURN, PATIENCE, || ask(None))?
 }
 
-fn ask() -> NvmlAnswer {
-    let nvml = Nvml::init().map_err(fault)?;
+/// `library`: another file than the loader's libnvidia-ml.so.1.
+fn ask(library: Option<&Path>) -> NvmlAnswer {
+    let mut nvml = Nvml::builder();
+    if let Some(library) = library {
+        nvml.lib_path(library.as_os_str());
+    }
+    let nvml = nvml.init().map_err(fault)?;
     let count = nvml.device_count().map_err(fault)?;
     if count > MAX_DEVICES {
         let detail = format!("it counts {count} devices, at most {MAX_DEVICES} are believed");
@@ -120,21 +125,4 @@ fn library_is_missing(text: &str) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_missing_library_is_told_from_one_that_does_not_load() {
-        let missing = "libnvidia-ml.so.1: cannot open shared object file: No such file or directory";
-        let needs = "libfoo.so: cannot open shared object file: No such file or directory";
-        assert!(library_is_missing(missing));
-        assert!(!library_is_missing(needs));
-        assert!(!library_is_missing("libnvidia-ml.so.1: invalid ELF header"));
-    }
-
-    #[test]
-    fn an_error_without_a_code_of_ours_keeps_its_text() {
-        let fault = fault(NvmlError::UnexpectedVariant(77));
-        assert_eq!(fault.to_string(), "NVML: internal driver error (unexpected enum variant value: 77)");
-    }
-}
+mod tests;
