@@ -108,7 +108,8 @@ fn any_path_has_the_same_answer_packed_and_on_disk() {
     let steps = [
         "sys", "bus", "devices", "dev0", "pci0", "class", "raw", "outside", "loop", "nowhere", "..", ".", "",
     ];
-    let paths = prop::collection::vec(prop::sample::select(&steps), 0..8).prop_map(|steps| steps.join("/"));
+    let paths =
+        prop::collection::vec(prop::sample::select(steps.to_vec()), 0..8).prop_map(|steps| steps.join("/"));
     let folder = on_disk(PACKED);
     let (packed, disk) = (Tree::Packed(PACKED), Tree::disk(folder.path()));
     let check = |path: String| {
