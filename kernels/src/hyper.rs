@@ -75,7 +75,10 @@ pub fn hyper_pre(streams: &[f32], products: &[f32], mixing: &Mixing<'_>, y: &mut
 /// `[T, 4, d]` as they were before it.
 pub fn hyper_post(y: &[f32], gates: &[f32], streams: &mut [f32]) {
     let tokens = gates.len() / GATES;
-    let width = y.len() / tokens.max(1);
+    if tokens == 0 {
+        return;
+    }
+    let width = y.len() / tokens;
     pulp::Arch::new().dispatch(
         #[inline(always)]
         || {
@@ -90,7 +93,10 @@ pub fn hyper_post(y: &[f32], gates: &[f32], streams: &mut [f32]) {
 /// The head's collapse: `y = Σ_j (σ(m_j·scale_0 + base_j) + eps) · X_j`, with `products` `[T, 4]`.
 pub fn hyper_head(streams: &[f32], products: &[f32], mixing: &Mixing<'_>, y: &mut [f32]) {
     let tokens = products.len() / STREAMS;
-    let width = y.len() / tokens.max(1);
+    if tokens == 0 {
+        return;
+    }
+    let width = y.len() / tokens;
     pulp::Arch::new().dispatch(
         #[inline(always)]
         || {

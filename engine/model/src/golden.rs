@@ -8,6 +8,7 @@ mod taps;
 use std::path::PathBuf;
 
 use engine_spec::{IndexKeyFormat, Precision};
+use fathom_kernels::Cpu;
 use safetensors::SafeTensors;
 
 use crate::batch::{Page, Segment, Slot, Want};
@@ -69,7 +70,7 @@ pub(crate) fn run(runtime: &mut Runtime, tokens: &[u32], chunk: usize, tap: &imp
     let mut logits = Vec::new();
     for (i, tokens) in tokens.chunks(chunk).enumerate() {
         let segment = Segment { slot: Slot(0), pages: &pages, start: i * chunk, tokens, want: Want::All };
-        logits.extend(runtime.forward_tapped(&[segment], tap).unwrap().values);
+        logits.extend(runtime.compute(&Cpu, &[segment], tap).unwrap().values);
     }
     logits
 }

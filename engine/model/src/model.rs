@@ -88,7 +88,9 @@ impl Model {
         let vocab = self.shape.vocab_size;
         let count = rows.streams.len() / (STREAMS * self.shape.hidden_size);
         let mut logits = Logits { vocab, values: vec![0.0; count * vocab] };
-        head::logits(step.ops, step.shape, &self.collapse, &self.head, rows, &mut logits.values);
+        if count > 0 {
+            head::logits(step.ops, step.shape, &self.collapse, &self.head, rows, &mut logits.values);
+        }
         logits
     }
 }

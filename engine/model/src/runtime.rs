@@ -3,11 +3,14 @@
 //! Never: a panic on a wrong batch; a thread outside its own pool.
 //! Source: [`engine_spec::memory`] for every size.
 
+#[cfg(test)]
+mod tests;
+
 use std::path::Path;
 
 use engine_spec::memory::CacheFormat;
 use engine_spec::{IndexKeyFormat, ModelShape, Precision};
-use fathom_kernels::Cpu;
+use fathom_kernels::{Cpu, Ops};
 
 use crate::batch::{Logits, Page, Segment, Slot};
 use crate::cache::Cache;
@@ -102,17 +105,29 @@ impl Runtime {
     /// # Errors
     /// [`ForwardError`]; nothing was computed or stored.
     pub fn forward(&mut self, batch: &[Segment<'_>]) -> Result<Logits, ForwardError> {
-        self.forward_tapped(batch, &())
+        self.compute(&Cpu, batch, &())
     }
 
-    pub(crate) fn forward_tapped<T: Tap>(
+    /// The same over other operations: a backend that computes alike, or one that measures.
+    ///
+    /// # Errors
+    /// [`ForwardError`]; nothing was computed or stored.
+    pub fn forward_over<O: Ops>(&mut self, ops: &O, batch: &[Segment<'_>]) -> Result<Logits, ForwardError> {
+        self.compute(ops, batch, &())
+    }
+
+    pub(crate) fn compute<O: Ops, T: Tap>(
         &mut self,
+        ops: &O,
         batch: &[Segment<'_>],
         tap: &T,
     ) -> Result<Logits, ForwardError> {
         let Self { model, cache, precision, top_k, threads, lanes, work, head_rows, .. } = self;
+        if batch.is_empty() {
+            return Ok(Logits { vocab: model.shape.vocab_size, values: Vec::new() });
+        }
         let batch = Ragged::new(batch, &model.shape, cache)?;
-        let step = Step { ops: &Cpu, tap, shape: &model.shape, precision: *precision, top_k: *top_k, batch };
+        let step = Step { ops, tap, shape: &model.shape, precision: *precision, top_k: *top_k, batch };
         Ok(threads.install(|| {
             work.begin(&model.shape, &model.angles, &batch, *lanes);
             model.forward(&step, cache, work, head_rows)

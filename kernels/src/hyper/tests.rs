@@ -44,6 +44,14 @@ fn the_update_sums_over_the_first_index() {
     assert_eq!(streams, [0.0, 1.0, 50.0, 0.0]);
 }
 
+#[test]
+fn no_tokens_are_no_work() {
+    let base = [0.0; MIXES];
+    hyper_pre(&[], &[], &mixing(&SCALE, &base), &mut [], &mut []);
+    hyper_post(&[], &[], &mut []);
+    hyper_head(&[], &[], &mixing(&SCALE, &base), &mut []);
+}
+
 fn values(n: usize) -> impl Strategy<Value = Vec<f32>> {
     proptest::collection::vec(-3.0f32..3.0, n)
 }
