@@ -41,8 +41,13 @@ pub(crate) fn facts(sample: &Sample) -> NodeFacts {
 
 fn node_name(sample: &Sample, notes: &mut Notes) -> String {
     let name = sample.hostname.parse(|text| match text.trim() {
-        "" => Err("expected a host name, found nothing".to_owned()),
-        name if name.len() > MAX_NAME_BYTES => Err(format!("a host name of {} bytes", name.len())),
+        name if name.is_empty() || name.len() > MAX_NAME_BYTES => {
+            Err(format!("expected a host name of 1 to {MAX_NAME_BYTES} bytes, found {} bytes", name.len()))
+        }
+        // It is shown on terminals.
+        name if !name.bytes().all(|byte| byte.is_ascii_graphic()) => {
+            Err(format!("expected a host name in plain letters, found {:?}", excerpt(name)))
+        }
         name => Ok(name.to_owned()),
     });
     match name {

@@ -115,6 +115,22 @@ fn assert_absent<T: std::fmt::Debug>(reading: &Reading<T>, expect: &str) {
 }
 
 #[test]
+fn a_host_name_that_is_none_is_unknown_with_a_note() {
+    for name in ["\n".to_owned(), "a b\n".to_owned(), "\x1b[31mred\n".to_owned(), "a".repeat(254)] {
+        let machine = Machine::new();
+        machine.file("proc/sys/kernel/hostname", &name);
+        let facts = machine.facts();
+        assert_eq!(facts.node, "unnamed");
+        assert!(
+            facts.notes[0].contains("/proc/sys/kernel/hostname: expected a host name"),
+            "{:?}",
+            facts.notes
+        );
+    }
+    assert_eq!(Machine::new().facts().node, "m");
+}
+
+#[test]
 fn distances_are_one_for_each_node_with_10_for_itself() {
     assert_eq!(distances("21 10\n", 3, &[1, 3]), Ok(vec![21, 10]));
     assert_eq!(distances("10", 0, &[0, 1]), Err(DistanceError::WrongCount { expected: 2, found: 1 }));

@@ -2,7 +2,7 @@
 //! In: either `error:` with the code that loading NVML gives, or `devices:` in index order and `pairs:` where NVML says more
 //! than "no NVLink". A value that a device lacks is answered with the code `otherwise` names (`NotSupported` unless said).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Deserialize;
 
@@ -55,6 +55,7 @@ pub(super) fn parse(text: &str) -> Result<NvmlAnswer, String> {
     match (file.error, file.devices) {
         (Some(code), None) if file.pairs.is_empty() => Ok(Err(Fault::from(code))),
         (None, Some(devices)) if devices.len() <= MAX_DEVICES as usize => {
+            check_uuids(&devices)?;
             let pairs = pairs(&devices, &file.pairs)?;
             Ok(Ok(NvmlDevices { devices: devices.into_iter().map(answers).collect(), pairs }))
         }
@@ -64,6 +65,17 @@ pub(super) fn parse(text: &str) -> Result<NvmlAnswer, String> {
         (Some(_), _) => Err("expected error: alone, found devices: or pairs: too".to_owned()),
         (None, None) => Err("expected error: or devices:, found neither".to_owned()),
     }
+}
+
+/// Everything is keyed by uuid; NVML never gives one twice, a copied paragraph does.
+fn check_uuids(devices: &[DeviceLines]) -> Result<(), String> {
+    let mut seen = BTreeSet::new();
+    for uuid in devices.iter().filter_map(|device| device.uuid.as_deref()) {
+        if uuid.is_empty() || !seen.insert(uuid) {
+            return Err(format!("expected a uuid of its own for each device, found {uuid:?}"));
+        }
+    }
+    Ok(())
 }
 
 fn answers(device: DeviceLines) -> DeviceAnswers {
@@ -136,6 +148,34 @@ mod tests {
     fn a_file_says_error_or_devices() {
         check_error("{}", "found neither");
         check_error("error: GpuLost\ndevices: []\n", "expected error: alone");
+    }
+
+    #[test]
+    fn each_device_has_a_uuid_of_its_own() {
+        check_error("devices: [{uuid: GPU-1}, {uuid: GPU-1}]\n", "found \"GPU-1\"");
+        check_error("devices: [{uuid: \"\"}]\n", "found \"\"");
+        assert_eq!(parse("devices: [{name: a}, {name: b}]\n").unwrap().unwrap().devices.len(), 2);
+    }
+
+    #[test]
+    fn plain_words_need_no_quotes() {
+        let text = "devices:\n  - {uuid: GPU-1, pci: 0000:17:00.0, mig: Off, name: 5090}\n  - {uuid: GPU-2, mig: On}\n";
+        let devices = parse(text).unwrap().unwrap().devices;
+        assert_eq!(devices[0].pci.as_deref(), Ok("0000:17:00.0"));
+        assert_eq!(devices[0].name.as_deref(), Ok("5090"));
+        assert_eq!((&devices[0].mig, &devices[1].mig), (&Ok(node_facts::Mig::Off), &Ok(node_facts::Mig::On)));
+    }
+
+    #[test]
+    fn a_text_that_unfolds_into_a_large_one_is_refused() {
+        let mut text = String::from("a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n");
+        for level in 1..12 {
+            let below = level - 1;
+            let items = vec![format!("*a{below}"); 10].join(", ");
+            text.push_str(&format!("a{level}: &a{level} [{items}]\n"));
+        }
+        assert!(parse(&text).is_err());
+        assert!(parse(&format!("devices: {}", "[".repeat(60_000))).is_err());
     }
 
     #[test]
