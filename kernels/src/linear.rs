@@ -8,7 +8,10 @@
 mod blocked;
 mod columns;
 mod expand;
+mod large;
 pub mod reference;
+#[cfg(target_arch = "x86_64")]
+mod stream;
 pub(crate) mod tile;
 mod weight;
 mod work;
@@ -138,6 +141,6 @@ pub fn linear_gathered(x: &[f32], tokens: &[u32], weight: &Weight, y: &mut [f32]
 pub fn products(products: &mut [Product<'_>], scratch: &mut Scratch) {
     products.iter().for_each(Product::check);
     let pieces = work::pieces(products);
-    let (panels, _) = scratch.take(pieces * blocked::PANEL, 0);
-    work::run(products, panels, pieces);
+    let (memory, _) = scratch.take(pieces * work::scratch(products), 0);
+    work::run(products, memory, pieces);
 }

@@ -2,6 +2,9 @@
 //! In: how many elements an operation needs. Out: a slice of them with arbitrary contents.
 //! Never: shrinks; keeps a result from one call to the next.
 
+/// f32 of a cache line: what is taken starts at one, so that no vector load crosses two.
+pub(crate) const CACHE_LINE: usize = 16;
+
 /// Working memory of one caller. It grows to the largest request and stays there.
 #[derive(Debug, Default)]
 pub struct Scratch {
@@ -17,12 +20,15 @@ impl Scratch {
 
     /// `floats` f32 and `keys` u64 with whatever they held before.
     pub(crate) fn take(&mut self, floats: usize, keys: usize) -> (&mut [f32], &mut [u64]) {
-        if self.floats.len() < floats {
-            self.floats.resize(floats, 0.0);
+        let room = floats + CACHE_LINE;
+        if self.floats.len() < room {
+            self.floats.resize(room, 0.0);
         }
         if self.keys.len() < keys {
             self.keys.resize(keys, 0);
         }
-        (&mut self.floats[..floats], &mut self.keys[..keys])
+        // At most one line away; never a reason to fail.
+        let start = self.floats.as_ptr().align_offset(size_of::<f32>() * CACHE_LINE).min(CACHE_LINE);
+        (&mut self.floats[start..][..floats], &mut self.keys[..keys])
     }
 }

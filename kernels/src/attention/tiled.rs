@@ -2,6 +2,11 @@
 //! The softmax is computed on the way: when a tile holds a larger score than all before, what was summed so far is scaled
 //! down. Nothing longer than a tile is kept, whatever the context.
 
+#![expect(
+    clippy::needless_range_loop,
+    reason = "register tiles: constant bounds, several arrays by one index"
+)]
+
 use std::ops::Range;
 
 use pulp::{Arch, Simd, WithSimd};
@@ -247,9 +252,7 @@ fn sum_block<S: Simd, const H: usize, const V: usize>(
     for (n, row) in rows.iter().enumerate() {
         let row = S::as_simd_f32s(&row[lanes.clone()]).0;
         let mut values = [simd.splat_f32s(0.0); V];
-        for i in 0..V {
-            values[i] = row[i];
-        }
+        values.copy_from_slice(row);
         for head in 0..H {
             let weight = simd.splat_f32s(weights_of[head][n]);
             for i in 0..V {
@@ -259,9 +262,7 @@ fn sum_block<S: Simd, const H: usize, const V: usize>(
     }
     for head in 0..H {
         let new = S::as_mut_simd_f32s(&mut out[head * dim..][lanes.clone()]).0;
-        for i in 0..V {
-            new[i] = sums[head][i];
-        }
+        new.copy_from_slice(&sums[head]);
     }
     V
 }

@@ -127,7 +127,7 @@ impl<'a> Rows<'a> {
             *row = if self.packed {
                 &self.panel[(r + i) * width..][..width]
             } else {
-                &self.weight.f32_row(first + r + i)[from..][..width]
+                &self.weight.f32_rows(first + r + i..first + r + i + 1)[from..][..width]
             };
         }
         rows

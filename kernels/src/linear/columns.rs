@@ -37,6 +37,17 @@ impl<'a> Columns<'a> {
         (Self { columns: start..middle, ..self }, Self { columns: middle..end, ..self })
     }
 
+    /// Where `count` columns from `column` on of the first `rows` rows are, and the values from one row to the next.
+    pub(super) fn block(&mut self, rows: usize, column: usize, count: usize) -> (*mut f32, isize) {
+        let Range { start, end } = self.columns;
+        assert!(
+            rows <= self.rows && column + count <= end - start,
+            "a block of {rows} x {count} at {column}"
+        );
+        let stride = isize::try_from(self.stride).expect("a slice is shorter than isize::MAX");
+        (self.start.wrapping_add(start + column), stride)
+    }
+
     /// This view's columns of row `row`.
     #[inline(always)]
     pub(super) fn row(&mut self, row: usize) -> &mut [f32] {

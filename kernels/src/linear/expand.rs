@@ -1,7 +1,6 @@
 //! Packed weight rows to f32, exactly, into memory next to the core that multiplies them.
 
-#[cfg(target_arch = "x86_64")]
-use pulp::cast;
+use std::ops::Range;
 
 use super::weight::{FP4_GROUP, FP8_BLOCK, Weight, WeightFormat};
 use crate::format::{e8m0, fp4, fp8};
@@ -9,11 +8,11 @@ use crate::format::{e8m0, fp4, fp8};
 /// Scales up to here let 2^120 be folded into them without overflow.
 const LARGEST_FOLDED_SCALE: u8 = 127 + 7;
 
-/// Every row of `weight`, one after another.
-pub(super) fn rows(weight: &Weight, out: &mut [f32]) {
+/// The rows `rows` of `weight`, one after another.
+pub(super) fn rows(weight: &Weight, rows: Range<usize>, out: &mut [f32]) {
     let expander = Expander::new();
     pulp::Arch::new().dispatch(|| {
-        for (o, out) in out.chunks_exact_mut(weight.cols().max(1)).enumerate() {
+        for (o, out) in rows.zip(out.chunks_exact_mut(weight.cols().max(1))) {
             expander.row(weight, o, 0, out);
         }
     });
@@ -45,7 +44,7 @@ impl Expander {
     pub(super) fn row(self, weight: &Weight, o: usize, from: usize, out: &mut [f32]) {
         let at = o * weight.cols() + from;
         match weight.format() {
-            WeightFormat::F32 => out.copy_from_slice(&weight.f32_row(o)[from..][..out.len()]),
+            WeightFormat::F32 => out.copy_from_slice(&weight.f32_rows(o..o + 1)[from..][..out.len()]),
             WeightFormat::Bf16 => bf16_values(&weight.data()[2 * at..], out),
             WeightFormat::Fp8 => {
                 let scales = o / FP8_BLOCK * weight.cols().div_ceil(FP8_BLOCK) + from / FP8_BLOCK;
@@ -68,7 +67,7 @@ impl Expander {
         #[cfg(target_arch = "x86_64")]
         if let Some(simd) = self.avx2 {
             for ((out, codes), scale) in groups {
-                fp4_group_avx2(simd, codes, *scale, out);
+                *out = pulp::cast(super::stream::fp4_values(simd, *codes, 0.5 * e8m0::decode(*scale)));
             }
             return;
         }
@@ -77,28 +76,6 @@ impl Expander {
             for (pair, byte) in out.as_chunks_mut::<2>().0.iter_mut().zip(codes) {
                 *pair = [fp4::decode(byte & 15) * scale, fp4::decode(byte >> 4) * scale];
             }
-        }
-    }
-}
-
-/// A byte shuffle is the table: it turns sixteen codes into sixteen doubled values, which are small integers.
-#[cfg(target_arch = "x86_64")]
-#[inline(always)]
-fn fp4_group_avx2(simd: pulp::x86::V3, codes: &[u8; FP4_GROUP / 2], scale: u8, out: &mut [f32; FP4_GROUP]) {
-    const DOUBLED: [i8; 16] = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12];
-    let (table, codes) = (cast(DOUBLED), cast(*codes));
-    let low_bits = simd.sse2._mm_set1_epi8(15);
-    let even = simd.sse2._mm_and_si128(codes, low_bits);
-    let odd = simd.sse2._mm_and_si128(simd.sse2._mm_srli_epi16::<4>(codes), low_bits);
-    let scale = simd.avx._mm256_set1_ps(0.5 * e8m0::decode(scale));
-    let halves = [simd.sse2._mm_unpacklo_epi8(even, odd), simd.sse2._mm_unpackhi_epi8(even, odd)];
-    for (codes, out) in halves.into_iter().zip(out.as_chunks_mut::<16>().0) {
-        let values = simd.ssse3._mm_shuffle_epi8(table, codes);
-        for (values, out) in
-            [values, simd.sse2._mm_srli_si128::<8>(values)].into_iter().zip(out.as_chunks_mut::<8>().0)
-        {
-            let values = simd.avx._mm256_cvtepi32_ps(simd.avx2._mm256_cvtepi8_epi32(values));
-            *out = cast(simd.avx._mm256_mul_ps(values, scale));
         }
     }
 }

@@ -2,6 +2,11 @@
 //! Twelve sums live in registers, so that seven loads feed twelve multiply-adds and the adders are never idle.
 //! Only loops in here, no `map`: a closure that is not inlined loses the instruction set of the dispatch around it.
 
+#![expect(
+    clippy::needless_range_loop,
+    reason = "register tiles: constant bounds, several arrays by one index"
+)]
+
 use pulp::Simd;
 
 /// Weight rows of a full tile.

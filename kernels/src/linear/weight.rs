@@ -1,6 +1,7 @@
 //! A weight matrix `[rows, cols]` in its stored format.
 
 use std::fmt;
+use std::ops::Range;
 
 use bytes::Bytes;
 use pulp::bytemuck;
@@ -69,6 +70,8 @@ pub struct Weight {
     format: WeightFormat,
     data: Bytes,
     scales: Bytes,
+    /// The scales fit the way that unpacks in registers.
+    streamable: bool,
 }
 
 impl Weight {
@@ -108,7 +111,8 @@ impl Weight {
         }
         let align = if format == WeightFormat::F32 { align_of::<f32>() } else { align_of::<u16>() };
         let data = if data.as_ptr().addr().is_multiple_of(align) { data } else { aligned_copy(&data) };
-        Ok(Self { rows, cols, format, data, scales })
+        let streamable = scales_fit(format, &scales);
+        Ok(Self { rows, cols, format, data, scales, streamable })
     }
 
     /// A weight of f32 values.
@@ -138,11 +142,15 @@ impl Weight {
         &self.scales
     }
 
-    /// Row `o` of an F32 weight.
+    pub(super) fn is_streamable(&self) -> bool {
+        self.streamable
+    }
+
+    /// Rows of an F32 weight, one after another.
     #[inline(always)]
-    pub(super) fn f32_row(&self, o: usize) -> &[f32] {
+    pub(super) fn f32_rows(&self, rows: Range<usize>) -> &[f32] {
         let bytes = 4 * self.cols;
-        bytemuck::cast_slice(&self.data[o * bytes..][..bytes])
+        bytemuck::cast_slice(&self.data[rows.start * bytes..rows.end * bytes])
     }
 
     /// Bytes that are stored, and read by every product.
@@ -156,9 +164,9 @@ impl Weight {
             return self.clone();
         }
         let mut values = vec![0.0; self.rows * self.cols];
-        super::expand::rows(self, &mut values);
+        super::expand::rows(self, 0..self.rows, &mut values);
         let data = Bytes::from_owner(Values(values));
-        Weight { format: WeightFormat::F32, data, scales: Bytes::new(), ..*self }
+        Weight { format: WeightFormat::F32, data, scales: Bytes::new(), streamable: true, ..*self }
     }
 
     /// Row `o` in f32: an embedding, or what a test compares with.
@@ -184,6 +192,16 @@ impl AsRef<[u8]> for Values {
     fn as_ref(&self) -> &[u8] {
         bytemuck::cast_slice(&self.0)
     }
+}
+
+#[cfg(target_arch = "x86_64")]
+fn scales_fit(format: WeightFormat, scales: &[u8]) -> bool {
+    super::stream::fits(format, scales)
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn scales_fit(_: WeightFormat, _: &[u8]) -> bool {
+    false
 }
 
 /// A copy that starts at a multiple of 4: a file may put a tensor anywhere.

@@ -3,9 +3,12 @@
 use std::ops::Range;
 
 use super::columns::Columns;
+#[cfg(target_arch = "x86_64")]
+use super::stream;
 use super::tile::ROWS;
-use super::{Input, Product, Weight, blocked};
+use super::{Input, Product, Weight, blocked, large};
 use crate::parallel::{self, Split};
+use crate::scratch::CACHE_LINE;
 
 /// Rows of one product, as one thread computes them.
 #[derive(Debug)]
@@ -25,21 +28,41 @@ pub(super) fn pieces(products: &[Product<'_>]) -> usize {
     }
 }
 
-/// Computes `products` in `pieces` pieces, each with its own part of `panels`.
-pub(super) fn run(products: &mut [Product<'_>], panels: &mut [f32], pieces: usize) {
+/// Computes `products` in `pieces` pieces, each with its own part of `memory`, `pieces` times what [`scratch`] says.
+pub(super) fn run(products: &mut [Product<'_>], memory: &mut [f32], pieces: usize) {
     match products {
-        [one] => {
-            let f = |(piece, panel): (Piece<'_>, &mut [f32])| blocked::product(piece, panel);
-            parallel::run((whole(one), panels), pieces, &f);
-        }
-        some if pieces <= 1 => some.iter_mut().for_each(|product| blocked::product(whole(product), panels)),
+        [one] => parallel::run((whole(one), memory), pieces, &|(piece, memory)| compute(piece, memory)),
+        some if pieces <= 1 => some.iter_mut().for_each(|product| compute(whole(product), memory)),
         many => {
             let (middle, left) = halve(many, pieces);
             let (first, second) = many.split_at_mut(middle);
-            let (first_panels, second_panels) = panels.split_at_mut(left * blocked::PANEL);
-            rayon::join(|| run(first, first_panels, left), || run(second, second_panels, pieces - left));
+            let (first_memory, second_memory) = memory.split_at_mut(memory.len() / pieces * left);
+            rayon::join(|| run(first, first_memory, left), || run(second, second_memory, pieces - left));
         }
     }
+}
+
+/// f32 of scratch that a piece of any of `products` needs, in whole cache lines.
+pub(super) fn scratch(products: &[Product<'_>]) -> usize {
+    let each = |product: &Product<'_>| {
+        if product.x.count() >= large::TOKENS { large::scratch(product) } else { blocked::PANEL }
+    };
+    products.iter().map(each).max().unwrap_or(0).next_multiple_of(CACHE_LINE)
+}
+
+/// The way over a piece depends on how many activations share the weight.
+fn compute(piece: Piece<'_>, memory: &mut [f32]) {
+    if piece.x.count() >= large::TOKENS {
+        return large::product(piece, memory);
+    }
+    #[cfg(target_arch = "x86_64")]
+    if piece.x.count() <= stream::TOKENS
+        && piece.weight.is_streamable()
+        && let Some(avx2) = pulp::x86::V3::try_new()
+    {
+        return stream::product(avx2, piece);
+    }
+    blocked::product(piece, memory);
 }
 
 /// Floating-point operations of a product, and ten per value for fetching and expanding the weight.
@@ -69,12 +92,12 @@ fn whole<'p>(product: &'p mut Product<'_>) -> Piece<'p> {
 
 impl Split for (Piece<'_>, &mut [f32]) {
     fn split(self, left: usize, pieces: usize) -> (Self, Self) {
-        let (Piece { x, weight, rows, y }, panels) = self;
+        let (Piece { x, weight, rows, y }, memory) = self;
         let count = (rows.len() * left / pieces).next_multiple_of(ROWS).min(rows.len());
         let (y, rest) = y.split_at(count);
-        let (panel, panels) = panels.split_at_mut(left * blocked::PANEL);
+        let (memory, others) = memory.split_at_mut(memory.len() / pieces * left);
         let middle = rows.start + count;
         let first = Piece { x, weight, rows: rows.start..middle, y };
-        ((first, panel), (Piece { x, weight, rows: middle..rows.end, y: rest }, panels))
+        ((first, memory), (Piece { x, weight, rows: middle..rows.end, y: rest }, others))
     }
 }

@@ -1,0 +1,284 @@
+//! Few activations: each stored code is unpacked in registers, multiplied with every activation and forgotten.
+//! The weight is read once, as a stream, and nothing is written but the result. AVX2; other machines, more activations and
+//! scales beyond f32's exponent take the way over a panel.
+
+#![expect(
+    clippy::needless_range_loop,
+    reason = "register tiles: constant bounds, several arrays by one index"
+)]
+
+use std::ops::Range;
+
+use pulp::x86::V3;
+use pulp::{Simd, WithSimd, cast, f32x8};
+
+use super::reference::element;
+use super::weight::{FP4_GROUP, FP8_BLOCK};
+use super::work::Piece;
+use super::{Weight, WeightFormat};
+
+/// Columns that one step unpacks: four registers of f32.
+const STEP: usize = 32;
+/// Activations at most.
+pub(super) const TOKENS: usize = 4;
+
+/// 2^120 times the scale of an FP8 block, see `expand`. Scales that do not fit are not streamed.
+const FP8_FACTORS: [f32; 256] = {
+    let mut factors = [0.0; 256];
+    let mut scale = 0;
+    while scale <= 134 {
+        factors[scale as usize] = f32::from_bits((scale + 120) << 23);
+        scale += 1;
+    }
+    factors
+};
+
+/// Half of the scale of an FP4 group: codes unpack to doubled values.
+const FP4_FACTORS: [f32; 256] = {
+    let mut factors = [0.0; 256];
+    let mut scale = 2;
+    while scale <= 254 {
+        factors[scale as usize] = f32::from_bits((scale - 1) << 23);
+        scale += 1;
+    }
+    factors
+};
+
+/// Whether every scale of a weight in `format` has a factor above.
+pub(super) fn fits(format: WeightFormat, scales: &[u8]) -> bool {
+    match format {
+        WeightFormat::F32 | WeightFormat::Bf16 => true,
+        WeightFormat::Fp8 => scales.iter().all(|scale| *scale <= 134),
+        WeightFormat::Fp4 => scales.iter().all(|scale| (2..255).contains(scale)),
+    }
+}
+
+/// Computes a piece with at most [`TOKENS`] activations.
+pub(super) fn product(avx2: V3, piece: Piece<'_>) {
+    Simd::vectorize(avx2, Stream { avx2, piece });
+}
+
+struct Stream<'a> {
+    avx2: V3,
+    piece: Piece<'a>,
+}
+
+impl WithSimd for Stream<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) {
+        let Self { avx2, piece } = self;
+        match piece.weight.format() {
+            WeightFormat::F32 => Rows { avx2, piece, unpack: F32 }.product(),
+            WeightFormat::Bf16 => Rows { avx2, piece, unpack: Bf16 }.product(),
+            WeightFormat::Fp8 => Rows { avx2, piece, unpack: Fp8 }.product(),
+            WeightFormat::Fp4 => Rows { avx2, piece, unpack: Fp4 }.product(),
+        }
+    }
+}
+
+struct Rows<'a, U> {
+    avx2: V3,
+    piece: Piece<'a>,
+    unpack: U,
+}
+
+impl<U: Unpack> Rows<'_, U> {
+    /// Rows at a time, by activations: so many that eight or more sums hide the latency of an addition.
+    #[inline(always)]
+    fn product(mut self) {
+        match self.piece.x.count() {
+            1 => self.tiles::<4, 1, 2>(),
+            2 => self.tiles::<4, 2, 1>(),
+            3 => self.tiles::<4, 3, 1>(),
+            TOKENS => self.tiles::<2, TOKENS, 1>(),
+            _ => {}
+        }
+    }
+
+    #[inline(always)]
+    fn tiles<const R: usize, const T: usize, const P: usize>(&mut self) {
+        let Range { start, end } = self.piece.rows;
+        let full = start + (end - start) / R * R;
+        for o in (start..full).step_by(R) {
+            self.tile::<R, T, P>(o);
+        }
+        for o in full..end {
+            self.tile::<1, T, P>(o);
+        }
+    }
+
+    /// `R` rows from `o` on with all `T` activations, in `P` partial sums each.
+    #[inline(always)]
+    fn tile<const R: usize, const T: usize, const P: usize>(&mut self, o: usize) {
+        let Self { avx2, ref piece, unpack } = *self;
+        let whole = piece.weight.cols() / STEP;
+        let mut codes: [&[U::Codes]; R] = [&[]; R];
+        let mut scales: [&[u8]; R] = [&[]; R];
+        for r in 0..R {
+            let (row, row_scales) = unpack.row(piece.weight, o + r);
+            (codes[r], scales[r]) = (&row[..whole], row_scales);
+        }
+        let mut x: [&[[f32x8; 4]]; T] = [&[]; T];
+        for (t, x) in x.iter_mut().enumerate() {
+            *x = &V3::as_simd_f32s(piece.x.row(t)).0.as_chunks().0[..whole];
+        }
+        let mut sums = [[[avx2.splat_f32x8(0.0); P]; T]; R];
+        for i in 0..whole {
+            for r in 0..R {
+                let values = unpack.step(avx2, codes[r][i], scales[r], i);
+                for j in 0..4 {
+                    for t in 0..T {
+                        let sum = &mut sums[r][t][j % P];
+                        *sum = avx2.mul_add_f32x8(values[j], x[t][i][j], *sum);
+                    }
+                }
+            }
+        }
+        for t in 0..T {
+            for r in 0..R {
+                let mut sum = sums[r][t][0];
+                for part in 1..P {
+                    sum = avx2.add_f32x8(sum, sums[r][t][part]);
+                }
+                let rest = self.rest(o + r, t, whole * STEP);
+                let column = o + r - self.piece.rows.start;
+                self.piece.y.row(t)[column] = avx2.reduce_sum_f32s(sum) + rest;
+            }
+        }
+    }
+
+    /// The columns after the last whole step.
+    #[inline(always)]
+    fn rest(&self, o: usize, t: usize, from: usize) -> f32 {
+        let mut sum = 0.0;
+        for i in from..self.piece.weight.cols() {
+            sum += element(self.piece.weight, o, i) * self.piece.x.row(t)[i];
+        }
+        sum
+    }
+}
+
+/// How a format is unpacked.
+trait Unpack: Copy {
+    /// The bytes of 32 columns.
+    type Codes: Copy;
+
+    /// The whole steps of row `o`, and its scales.
+    fn row(self, weight: &Weight, o: usize) -> (&[Self::Codes], &[u8]);
+
+    /// The values of one step; `i` numbers the step within the row.
+    fn step(self, avx2: V3, codes: Self::Codes, scales: &[u8], i: usize) -> [f32x8; 4];
+}
+
+#[derive(Clone, Copy)]
+struct F32;
+
+impl Unpack for F32 {
+    type Codes = [[u8; 32]; 4];
+
+    #[inline(always)]
+    fn row(self, weight: &Weight, o: usize) -> (&[Self::Codes], &[u8]) {
+        let bytes = 4 * weight.cols();
+        (weight.data()[o * bytes..][..bytes].as_chunks().0.as_chunks().0, &[])
+    }
+
+    #[inline(always)]
+    fn step(self, _: V3, codes: Self::Codes, _: &[u8], _: usize) -> [f32x8; 4] {
+        cast(codes)
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Bf16;
+
+impl Unpack for Bf16 {
+    type Codes = [[u8; 16]; 4];
+
+    #[inline(always)]
+    fn row(self, weight: &Weight, o: usize) -> (&[Self::Codes], &[u8]) {
+        let bytes = 2 * weight.cols();
+        (weight.data()[o * bytes..][..bytes].as_chunks().0.as_chunks().0, &[])
+    }
+
+    #[inline(always)]
+    fn step(self, avx2: V3, codes: Self::Codes, _: &[u8], _: usize) -> [f32x8; 4] {
+        let mut values = [avx2.splat_f32x8(0.0); 4];
+        for j in 0..4 {
+            let words = avx2.avx2._mm256_cvtepu16_epi32(cast(codes[j]));
+            values[j] = cast(avx2.avx2._mm256_slli_epi32::<16>(words));
+        }
+        values
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Fp8;
+
+impl Unpack for Fp8 {
+    type Codes = [[u8; 8]; 4];
+
+    #[inline(always)]
+    fn row(self, weight: &Weight, o: usize) -> (&[Self::Codes], &[u8]) {
+        let (cols, blocks) = (weight.cols(), weight.cols().div_ceil(FP8_BLOCK));
+        let codes = &weight.data()[o * cols..][..cols];
+        (codes.as_chunks().0.as_chunks().0, &weight.scales()[o / FP8_BLOCK * blocks..][..blocks])
+    }
+
+    /// As in `expand`: the code's bits, put where f32 has them, are 2^-120 times the value.
+    #[inline(always)]
+    fn step(self, avx2: V3, codes: Self::Codes, scales: &[u8], i: usize) -> [f32x8; 4] {
+        let factor = avx2.splat_f32x8(FP8_FACTORS[usize::from(scales[i / (FP8_BLOCK / STEP)])]);
+        let kept = avx2.avx._mm256_set1_epi32(0x87F0_0000_u32.cast_signed());
+        let mut values = [factor; 4];
+        for j in 0..4 {
+            let codes = avx2.sse2._mm_set_epi64x(0, i64::from_le_bytes(codes[j]));
+            let shifted = avx2.avx2._mm256_slli_epi32::<20>(avx2.avx2._mm256_cvtepi8_epi32(codes));
+            let raw = cast(avx2.avx2._mm256_and_si256(shifted, kept));
+            values[j] = avx2.mul_f32x8(raw, factor);
+        }
+        values
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Fp4;
+
+impl Unpack for Fp4 {
+    type Codes = [u8; 16];
+
+    #[inline(always)]
+    fn row(self, weight: &Weight, o: usize) -> (&[Self::Codes], &[u8]) {
+        let cols = weight.cols();
+        let codes = &weight.data()[o * (cols / 2)..][..cols / 2];
+        (codes.as_chunks().0, &weight.scales()[o * (cols / FP4_GROUP)..][..cols / FP4_GROUP])
+    }
+
+    #[inline(always)]
+    fn step(self, avx2: V3, codes: Self::Codes, scales: &[u8], i: usize) -> [f32x8; 4] {
+        fp4_values(avx2, codes, FP4_FACTORS[usize::from(scales[i])])
+    }
+}
+
+/// 32 values from 16 bytes, times `factor`, doubled. A byte shuffle is the table: it turns sixteen codes into sixteen
+/// doubled values, which are small integers.
+#[inline(always)]
+pub(super) fn fp4_values(avx2: V3, codes: [u8; 16], factor: f32) -> [f32x8; 4] {
+    const DOUBLED: [i8; 16] = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12];
+    let (table, codes) = (cast(DOUBLED), cast(codes));
+    let low_bits = avx2.sse2._mm_set1_epi8(15);
+    let even = avx2.sse2._mm_and_si128(codes, low_bits);
+    let odd = avx2.sse2._mm_and_si128(avx2.sse2._mm_srli_epi16::<4>(codes), low_bits);
+    let halves = [avx2.sse2._mm_unpacklo_epi8(even, odd), avx2.sse2._mm_unpackhi_epi8(even, odd)];
+    let factor = avx2.splat_f32x8(factor);
+    let mut values = [factor; 4];
+    for (j, codes) in halves.into_iter().enumerate() {
+        let doubled = avx2.ssse3._mm_shuffle_epi8(table, codes);
+        let low = avx2.avx2._mm256_cvtepi8_epi32(doubled);
+        let high = avx2.avx2._mm256_cvtepi8_epi32(avx2.sse2._mm_srli_si128::<8>(doubled));
+        values[2 * j] = avx2.mul_f32x8(cast(avx2.avx._mm256_cvtepi32_ps(low)), factor);
+        values[2 * j + 1] = avx2.mul_f32x8(cast(avx2.avx._mm256_cvtepi32_ps(high)), factor);
+    }
+    values
+}
