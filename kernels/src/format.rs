@@ -8,6 +8,7 @@ pub mod bf16;
 pub mod e8m0;
 pub mod fp4;
 pub mod fp8;
+pub(crate) mod unpack;
 
 #[cfg(test)]
 mod tests;

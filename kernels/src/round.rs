@@ -11,9 +11,10 @@ pub mod reference;
 #[cfg(test)]
 mod tests;
 
-pub use reference::{bf16, fp4_groups, fp8_rows, fp8_tiles, hadamard};
+use pulp::{Arch, Simd, WithSimd};
 
-use crate::format::{e8m0, fp4, fp8};
+use crate::format::unpack::FP4_GROUP;
+use crate::format::{self, e8m0, fp4, fp8};
 
 /// Smallest largest magnitude of an FP8 tile.
 const FP8_FLOOR: f32 = 1e-4;
@@ -21,24 +22,133 @@ const FP8_FLOOR: f32 = 1e-4;
 /// Smallest largest magnitude of an FP4 group: 6 * 2^-126, so that the scale stays normal.
 const FP4_FLOOR: f32 = 6.0 * f32::MIN_POSITIVE;
 
-/// Values of one FP4 group.
-pub const FP4_GROUP: usize = 32;
+/// Rounds every value to bf16, ties to even.
+pub fn bf16(values: &mut [f32]) {
+    Arch::new().dispatch(Rounding { values, how: How::Bf16 });
+}
 
-/// The e8m0 byte of one FP8 tile.
+/// Rounds tiles of `tile` consecutive values to e4m3 with one power-of-two scale each.
+/// A shorter last tile is a tile of its own.
+pub fn fp8_tiles(values: &mut [f32], tile: usize) {
+    Arch::new().dispatch(Rounding { values, how: How::Fp8Tiles(tile) });
+}
+
+/// Rounds groups of 32 consecutive values to e2m1 with one power-of-two scale each.
+pub fn fp4_groups(values: &mut [f32]) {
+    Arch::new().dispatch(Rounding { values, how: How::Fp4Groups });
+}
+
+/// Rounds rows of `dim` values to e4m3 with one f32 scale, max(1e-4, largest magnitude) / 448, each.
+pub fn fp8_rows(values: &mut [f32], dim: usize) {
+    Arch::new().dispatch(Rounding { values, how: How::Fp8Rows(dim) });
+}
+
+/// Rotates rows of `dim` values, a power of two: `y_a = dim^-1/2 * sum_b (-1)^popcount(a & b) x_b`.
+///
+/// # Panics
+/// When `dim` is no power of two.
+pub fn hadamard(values: &mut [f32], dim: usize) {
+    assert!(dim.is_power_of_two(), "a Hadamard rotation of {dim} values: the width must be a power of two");
+    Arch::new().dispatch(Rounding { values, how: How::Hadamard(dim) });
+}
+
+/// The reference's loops, compiled for the machine at hand.
+struct Rounding<'a> {
+    values: &'a mut [f32],
+    how: How,
+}
+
+#[derive(Clone, Copy)]
+enum How {
+    Bf16,
+    Fp8Tiles(usize),
+    Fp4Groups,
+    Fp8Rows(usize),
+    Hadamard(usize),
+}
+
+impl WithSimd for Rounding<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) {
+        let Self { values, how } = self;
+        match how {
+            How::Bf16 => values.iter_mut().for_each(|value| *value = format::bf16::round(*value)),
+            How::Fp8Tiles(tile) => {
+                for tile in values.chunks_mut(tile) {
+                    // The inverse of a power of two is exact.
+                    let scale = e8m0::decode(fp8_tile_scale(tile));
+                    round_fp8(tile, 1.0 / scale, scale);
+                }
+            }
+            How::Fp4Groups => {
+                for group in values.chunks_mut(FP4_GROUP) {
+                    let scale = e8m0::decode(fp4_group_scale(group));
+                    for value in group {
+                        *value = fp4::round(*value / scale) * scale;
+                    }
+                }
+            }
+            How::Fp8Rows(dim) => {
+                for row in values.chunks_mut(dim) {
+                    let scale = fp8_row_scale(row);
+                    for value in row {
+                        *value = fp8::decode(fp8::encode(*value / scale)) * scale;
+                    }
+                }
+            }
+            How::Hadamard(dim) => values.chunks_exact_mut(dim).for_each(rotate),
+        }
+    }
+}
+
+#[inline(always)]
+fn round_fp8(tile: &mut [f32], inverse: f32, scale: f32) {
+    for value in tile {
+        *value = fp8::decode(fp8::encode(*value * inverse)) * scale;
+    }
+}
+
+#[inline(always)]
+fn rotate(row: &mut [f32]) {
+    let norm = 1.0 / (row.len() as f32).sqrt();
+    let mut half = 1;
+    while half < row.len() {
+        for pair in row.chunks_exact_mut(2 * half) {
+            let (low, high) = pair.split_at_mut(half);
+            for (a, b) in low.iter_mut().zip(high) {
+                (*a, *b) = (*a + *b, *a - *b);
+            }
+        }
+        half *= 2;
+    }
+    for value in row {
+        *value *= norm;
+    }
+}
+
+/// The e8m0 byte of one FP8 tile; NaN when a value is.
+#[inline(always)]
 pub(crate) fn fp8_tile_scale(tile: &[f32]) -> u8 {
-    e8m0::at_least(largest(tile).max(FP8_FLOOR) / fp8::MAX)
+    e8m0::at_least(largest(tile, FP8_FLOOR) / fp8::MAX)
 }
 
-/// The e8m0 byte of one FP4 group.
+/// The e8m0 byte of one FP4 group; NaN when a value is.
+#[inline(always)]
 pub(crate) fn fp4_group_scale(group: &[f32]) -> u8 {
-    e8m0::at_least(largest(group).max(FP4_FLOOR) / fp4::MAX)
+    e8m0::at_least(largest(group, FP4_FLOOR) / fp4::MAX)
 }
 
-/// The f32 scale of one FP8 row, not a power of two.
+/// The f32 scale of one FP8 row, not a power of two; NaN when a value is.
+#[inline(always)]
 pub(crate) fn fp8_row_scale(row: &[f32]) -> f32 {
-    largest(row).max(FP8_FLOOR) / fp8::MAX
+    largest(row, FP8_FLOOR) / fp8::MAX
 }
 
-fn largest(values: &[f32]) -> f32 {
-    values.iter().fold(0.0, |largest, value| largest.max(value.abs()))
+/// The largest magnitude, at least `floor`. Magnitudes order like their bits, and NaN is above all of them.
+#[inline(always)]
+fn largest(values: &[f32], floor: f32) -> f32 {
+    let bits = values.iter().fold(floor.to_bits(), |most, value| most.max(value.to_bits() & 0x7FFF_FFFF));
+    f32::from_bits(bits)
 }

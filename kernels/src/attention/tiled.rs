@@ -2,11 +2,6 @@
 //! The softmax is computed on the way: when a tile holds a larger score than all before, what was summed so far is scaled
 //! down. Nothing longer than a tile is kept, whatever the context.
 
-#![expect(
-    clippy::needless_range_loop,
-    reason = "register tiles: constant bounds, several arrays by one index"
-)]
-
 use std::ops::Range;
 
 use pulp::{Arch, Simd, WithSimd};

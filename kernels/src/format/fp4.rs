@@ -8,31 +8,33 @@ pub const VALUES: [f32; 16] =
     [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, -0.0, -0.5, -1.0, -1.5, -2.0, -3.0, -4.0, -6.0];
 
 /// The value of the lower four bits of `code`.
+#[inline(always)]
 pub fn decode(code: u8) -> f32 {
     VALUES[usize::from(code & 15)]
 }
 
-/// The nearest code, ties to the even mantissa, magnitudes above 6 to 6. NaN gives 6: callers pass scaled values.
+/// The nearest code, ties to the even mantissa, magnitudes above 6 to 6. NaN gives zero: callers pass scaled values.
+#[inline(always)]
 pub fn encode(value: f32) -> u8 {
     let magnitude = value.abs();
-    let sign = u8::from(value.is_sign_negative()) << 3;
     // Each bound is the midpoint of two neighbours; it belongs to the one whose mantissa bit is 0.
-    let code = if magnitude <= 0.25 {
-        0
-    } else if magnitude < 0.75 {
-        1
-    } else if magnitude <= 1.25 {
-        2
-    } else if magnitude < 1.75 {
-        3
-    } else if magnitude <= 2.5 {
-        4
-    } else if magnitude < 3.5 {
-        5
-    } else if magnitude <= 5.0 {
-        6
-    } else {
-        7
-    };
-    sign | code
+    let code = u8::from(magnitude > 0.25)
+        + u8::from(magnitude >= 0.75)
+        + u8::from(magnitude > 1.25)
+        + u8::from(magnitude >= 1.75)
+        + u8::from(magnitude > 2.5)
+        + u8::from(magnitude >= 3.5)
+        + u8::from(magnitude > 5.0);
+    u8::from(value.is_sign_negative()) << 3 | code
+}
+
+/// `value` rounded to the nearest FP4 value, without a table, so that loops over it become vector instructions.
+#[inline(always)]
+pub(crate) fn round(value: f32) -> f32 {
+    let code = encode(value);
+    // Exponent and mantissa where f32 has them. Without an exponent, f is 1/2 or 3/4 and stands for 0 or 1/2.
+    let f = f32::from_bits((u32::from(code & 7) << 22) + (126 << 23));
+    let doubled = 2.0 * f - 1.0;
+    let magnitude = if doubled < f { doubled } else { f };
+    f32::from_bits(magnitude.to_bits() | u32::from(code & 8) << 28)
 }

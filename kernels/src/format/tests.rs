@@ -109,6 +109,17 @@ proptest! {
     }
 
     #[test]
+    fn bf16_equals_the_half_crate(bits in any::<u32>()) {
+        let value = f32::from_bits(bits);
+        prop_assert_eq!(bf16::encode(value), half::bf16::from_f32(value).to_bits());
+    }
+
+    #[test]
+    fn fp4_rounds_to_the_value_of_the_nearest_code(value in -7_f32..7.0) {
+        prop_assert_eq!(fp4::round(value).to_bits(), fp4::decode(fp4::encode(value)).to_bits());
+    }
+
+    #[test]
     fn fp4_encodes_to_the_nearest_value(value in -7_f32..7.0) {
         prop_assert_eq!(fp4::encode(value) & 7, nearest(value, 0..8, fp4::decode));
     }

@@ -5,10 +5,10 @@
 
 use pulp::{Arch, Simd, WithSimd};
 
-use super::expand::Expander;
 use super::tile::{ROWS, TOKENS, dots};
 use super::work::Piece;
-use super::{Input, Weight, WeightFormat};
+use super::{Input, Weight, WeightFormat, expand};
+use crate::format::unpack::Unpacker;
 
 /// Columns of a block when few activations share the weight: fewer, longer sums.
 const STREAM_COLS: usize = 1024;
@@ -25,13 +25,13 @@ const _: () = assert!(ROWS * STREAM_COLS <= PANEL);
 
 /// Computes a piece; `panel` is [`PANEL`] long.
 pub(super) fn product(piece: Piece<'_>, panel: &mut [f32]) {
-    Arch::new().dispatch(Blocked { piece, panel, expander: Expander::new() });
+    Arch::new().dispatch(Blocked { piece, panel, unpacker: Unpacker::new() });
 }
 
 struct Blocked<'a> {
     piece: Piece<'a>,
     panel: &'a mut [f32],
-    expander: Expander,
+    unpacker: Unpacker,
 }
 
 impl WithSimd for Blocked<'_> {
@@ -84,7 +84,7 @@ impl Blocked<'_> {
         let packed = self.piece.weight.format() != WeightFormat::F32;
         if packed {
             for (o, out) in (first..first + count).zip(self.panel.chunks_exact_mut(width)) {
-                self.expander.row(self.piece.weight, o, from, out);
+                expand::part_of_row(self.unpacker, self.piece.weight, o, from, out);
             }
         }
         let tokens = self.piece.x.count();

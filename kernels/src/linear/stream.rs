@@ -13,16 +13,17 @@ use pulp::x86::V3;
 use pulp::{Simd, WithSimd, cast, f32x8};
 
 use super::reference::element;
-use super::weight::{FP4_GROUP, FP8_BLOCK};
+use super::weight::FP8_BLOCK;
 use super::work::Piece;
 use super::{Weight, WeightFormat};
+use crate::format::unpack::{FP4_GROUP, fp4_group};
 
 /// Columns that one step unpacks: four registers of f32.
 const STEP: usize = 32;
 /// Activations at most.
 pub(super) const TOKENS: usize = 4;
 
-/// 2^120 times the scale of an FP8 block, see `expand`. Scales that do not fit are not streamed.
+/// 2^120 times the scale of an FP8 block, see `format::fp8`. Scales that do not fit are not streamed.
 const FP8_FACTORS: [f32; 256] = {
     let mut factors = [0.0; 256];
     let mut scale = 0;
@@ -85,13 +86,15 @@ struct Rows<'a, U> {
 }
 
 impl<U: Unpack> Rows<'_, U> {
-    /// Rows at a time, by activations: so many that eight or more sums hide the latency of an addition.
+    /// Rows at a time and partial sums, by activations: enough sums to hide the latency of an addition, and not more than
+    /// registers hold beside what unpacking needs.
     #[inline(always)]
     fn product(mut self) {
         match self.piece.x.count() {
+            1 if U::PACKED => self.tiles::<2, 1, 2>(),
             1 => self.tiles::<4, 1, 2>(),
             2 => self.tiles::<4, 2, 1>(),
-            3 => self.tiles::<4, 3, 1>(),
+            3 => self.tiles::<2, 3, 1>(),
             TOKENS => self.tiles::<2, TOKENS, 1>(),
             _ => {}
         }
@@ -127,7 +130,18 @@ impl<U: Unpack> Rows<'_, U> {
         let mut sums = [[[avx2.splat_f32x8(0.0); P]; T]; R];
         for i in 0..whole {
             for r in 0..R {
-                let values = unpack.step(avx2, codes[r][i], scales[r], i);
+                let (values, factor) = unpack.step(avx2, codes[r][i], scales[r], i);
+                if U::SCALED_AFTER {
+                    for t in 0..T {
+                        let mut part = avx2.mul_f32x8(values[0], x[t][i][0]);
+                        for j in 1..4 {
+                            part = avx2.mul_add_f32x8(values[j], x[t][i][j], part);
+                        }
+                        let sum = &mut sums[r][t][0];
+                        *sum = avx2.mul_add_f32x8(part, factor, *sum);
+                    }
+                    continue;
+                }
                 for j in 0..4 {
                     for t in 0..T {
                         let sum = &mut sums[r][t][j % P];
@@ -164,12 +178,17 @@ impl<U: Unpack> Rows<'_, U> {
 trait Unpack: Copy {
     /// The bytes of 32 columns.
     type Codes: Copy;
+    /// Unpacking takes registers.
+    const PACKED: bool;
+    /// Values of a step come without their common factor, which is applied to the sum of the step.
+    const SCALED_AFTER: bool;
 
     /// The whole steps of row `o`, and its scales.
     fn row(self, weight: &Weight, o: usize) -> (&[Self::Codes], &[u8]);
 
-    /// The values of one step; `i` numbers the step within the row.
-    fn step(self, avx2: V3, codes: Self::Codes, scales: &[u8], i: usize) -> [f32x8; 4];
+    /// The values of one step, and the factor that is still missing if [`Self::SCALED_AFTER`]; `i` numbers the step within
+    /// the row.
+    fn step(self, avx2: V3, codes: Self::Codes, scales: &[u8], i: usize) -> ([f32x8; 4], f32x8);
 }
 
 #[derive(Clone, Copy)]
@@ -177,6 +196,8 @@ struct F32;
 
 impl Unpack for F32 {
     type Codes = [[u8; 32]; 4];
+    const PACKED: bool = false;
+    const SCALED_AFTER: bool = false;
 
     #[inline(always)]
     fn row(self, weight: &Weight, o: usize) -> (&[Self::Codes], &[u8]) {
@@ -185,8 +206,8 @@ impl Unpack for F32 {
     }
 
     #[inline(always)]
-    fn step(self, _: V3, codes: Self::Codes, _: &[u8], _: usize) -> [f32x8; 4] {
-        cast(codes)
+    fn step(self, avx2: V3, codes: Self::Codes, _: &[u8], _: usize) -> ([f32x8; 4], f32x8) {
+        (cast(codes), avx2.splat_f32x8(1.0))
     }
 }
 
@@ -195,6 +216,8 @@ struct Bf16;
 
 impl Unpack for Bf16 {
     type Codes = [[u8; 16]; 4];
+    const PACKED: bool = false;
+    const SCALED_AFTER: bool = false;
 
     #[inline(always)]
     fn row(self, weight: &Weight, o: usize) -> (&[Self::Codes], &[u8]) {
@@ -203,13 +226,13 @@ impl Unpack for Bf16 {
     }
 
     #[inline(always)]
-    fn step(self, avx2: V3, codes: Self::Codes, _: &[u8], _: usize) -> [f32x8; 4] {
+    fn step(self, avx2: V3, codes: Self::Codes, _: &[u8], _: usize) -> ([f32x8; 4], f32x8) {
         let mut values = [avx2.splat_f32x8(0.0); 4];
         for j in 0..4 {
             let words = avx2.avx2._mm256_cvtepu16_epi32(cast(codes[j]));
             values[j] = cast(avx2.avx2._mm256_slli_epi32::<16>(words));
         }
-        values
+        (values, avx2.splat_f32x8(1.0))
     }
 }
 
@@ -218,6 +241,9 @@ struct Fp8;
 
 impl Unpack for Fp8 {
     type Codes = [[u8; 8]; 4];
+    const PACKED: bool = true;
+    /// Unscaled values are so small that products with them would lose bits.
+    const SCALED_AFTER: bool = false;
 
     #[inline(always)]
     fn row(self, weight: &Weight, o: usize) -> (&[Self::Codes], &[u8]) {
@@ -226,9 +252,9 @@ impl Unpack for Fp8 {
         (codes.as_chunks().0.as_chunks().0, &weight.scales()[o / FP8_BLOCK * blocks..][..blocks])
     }
 
-    /// As in `expand`: the code's bits, put where f32 has them, are 2^-120 times the value.
+    /// As in `format::unpack`: the code's bits, put where f32 has them, are 2^-120 times the value.
     #[inline(always)]
-    fn step(self, avx2: V3, codes: Self::Codes, scales: &[u8], i: usize) -> [f32x8; 4] {
+    fn step(self, avx2: V3, codes: Self::Codes, scales: &[u8], i: usize) -> ([f32x8; 4], f32x8) {
         let factor = avx2.splat_f32x8(FP8_FACTORS[usize::from(scales[i / (FP8_BLOCK / STEP)])]);
         let kept = avx2.avx._mm256_set1_epi32(0x87F0_0000_u32.cast_signed());
         let mut values = [factor; 4];
@@ -238,7 +264,7 @@ impl Unpack for Fp8 {
             let raw = cast(avx2.avx2._mm256_and_si256(shifted, kept));
             values[j] = avx2.mul_f32x8(raw, factor);
         }
-        values
+        (values, factor)
     }
 }
 
@@ -247,6 +273,8 @@ struct Fp4;
 
 impl Unpack for Fp4 {
     type Codes = [u8; 16];
+    const PACKED: bool = true;
+    const SCALED_AFTER: bool = true;
 
     #[inline(always)]
     fn row(self, weight: &Weight, o: usize) -> (&[Self::Codes], &[u8]) {
@@ -256,29 +284,7 @@ impl Unpack for Fp4 {
     }
 
     #[inline(always)]
-    fn step(self, avx2: V3, codes: Self::Codes, scales: &[u8], i: usize) -> [f32x8; 4] {
-        fp4_values(avx2, codes, FP4_FACTORS[usize::from(scales[i])])
+    fn step(self, avx2: V3, codes: Self::Codes, scales: &[u8], i: usize) -> ([f32x8; 4], f32x8) {
+        (fp4_group(avx2, codes), avx2.splat_f32x8(FP4_FACTORS[usize::from(scales[i])]))
     }
-}
-
-/// 32 values from 16 bytes, times `factor`, doubled. A byte shuffle is the table: it turns sixteen codes into sixteen
-/// doubled values, which are small integers.
-#[inline(always)]
-pub(super) fn fp4_values(avx2: V3, codes: [u8; 16], factor: f32) -> [f32x8; 4] {
-    const DOUBLED: [i8; 16] = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12];
-    let (table, codes) = (cast(DOUBLED), cast(codes));
-    let low_bits = avx2.sse2._mm_set1_epi8(15);
-    let even = avx2.sse2._mm_and_si128(codes, low_bits);
-    let odd = avx2.sse2._mm_and_si128(avx2.sse2._mm_srli_epi16::<4>(codes), low_bits);
-    let halves = [avx2.sse2._mm_unpacklo_epi8(even, odd), avx2.sse2._mm_unpackhi_epi8(even, odd)];
-    let factor = avx2.splat_f32x8(factor);
-    let mut values = [factor; 4];
-    for (j, codes) in halves.into_iter().enumerate() {
-        let doubled = avx2.ssse3._mm_shuffle_epi8(table, codes);
-        let low = avx2.avx2._mm256_cvtepi8_epi32(doubled);
-        let high = avx2.avx2._mm256_cvtepi8_epi32(avx2.sse2._mm_srli_si128::<8>(doubled));
-        values[2 * j] = avx2.mul_f32x8(cast(avx2.avx._mm256_cvtepi32_ps(low)), factor);
-        values[2 * j + 1] = avx2.mul_f32x8(cast(avx2.avx._mm256_cvtepi32_ps(high)), factor);
-    }
-    values
 }

@@ -6,12 +6,11 @@ use std::ops::Range;
 use bytes::Bytes;
 use pulp::bytemuck;
 
+use crate::format::unpack::FP4_GROUP;
 use crate::format::{bf16, e8m0, fp4, fp8};
 
 /// Values along each side of the block that one FP8 scale covers.
 pub(crate) const FP8_BLOCK: usize = 128;
-/// Values along a row that one FP4 scale covers.
-pub(crate) const FP4_GROUP: usize = 32;
 
 const _: () =
     assert!(cfg!(target_endian = "little"), "weights are read in place, and files are little-endian");
@@ -175,7 +174,7 @@ impl Weight {
     /// When there is no such row or `out` is not `cols` long.
     pub fn read_row(&self, o: usize, out: &mut [f32]) {
         assert!(o < self.rows && out.len() == self.cols, "row {o} of [{}, {}]", self.rows, self.cols);
-        super::expand::one_row(self, o, out);
+        super::expand::rows(self, o..o + 1, out);
     }
 }
 

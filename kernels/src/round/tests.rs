@@ -1,6 +1,6 @@
 use proptest::prelude::*;
 
-use super::{fp4_groups, fp8_rows, fp8_tiles, hadamard};
+use super::{bf16, fp4_groups, fp8_rows, fp8_tiles, hadamard, reference};
 
 fn values(count: usize) -> impl Strategy<Value = Vec<f32>> {
     (prop::collection::vec(-1_f32..1.0, count), -30..30_i32)
@@ -44,7 +44,50 @@ fn the_rotation_is_in_sylvester_order() {
     }
 }
 
+fn bits(values: &[f32]) -> Vec<u32> {
+    // Zeros of either sign are equal.
+    values.iter().map(|value| (value + 0.0).to_bits()).collect()
+}
+
+#[test]
+fn a_value_that_is_no_number_spoils_its_own_tile_only() {
+    let mut values = [1.0; 128];
+    values[5] = f32::NAN;
+    fp8_tiles(&mut values, 64);
+    assert!(values[..64].iter().all(|value| value.is_nan()));
+    assert_eq!(values[64..], [1.0; 64]);
+}
+
 proptest! {
+    #[test]
+    fn rounding_equals_the_reference(values in values(384)) {
+        type Round = fn(&mut [f32]);
+        let pairs: [(Round, Round); 5] = [
+            (bf16, reference::bf16),
+            (|v| fp8_tiles(v, 64), |v| reference::fp8_tiles(v, 64)),
+            (|v| fp8_tiles(v, 128), |v| reference::fp8_tiles(v, 128)),
+            (fp4_groups, reference::fp4_groups),
+            (|v| fp8_rows(v, 128), |v| reference::fp8_rows(v, 128)),
+        ];
+        for (fast, reference) in pairs {
+            let (mut rounded, mut expected) = (values.clone(), values.clone());
+            fast(&mut rounded);
+            reference(&mut expected);
+            prop_assert_eq!(bits(&rounded), bits(&expected));
+        }
+    }
+
+    #[test]
+    fn rotating_equals_the_reference(values in values(256)) {
+        let (mut rotated, mut expected) = (values.clone(), values.clone());
+        hadamard(&mut rotated, 128);
+        reference::hadamard(&mut expected, 128);
+        let largest = values.iter().fold(0_f32, |m, v| m.max(v.abs()));
+        for (rotated, expected) in rotated.iter().zip(expected) {
+            prop_assert!((rotated - expected).abs() <= 1e-5 * largest);
+        }
+    }
+
     #[test]
     fn power_of_two_rounding_twice_is_rounding_once(values in values(128)) {
         for round in [|v: &mut [f32]| fp8_tiles(v, 64), |v: &mut [f32]| fp8_tiles(v, 128), fp4_groups] {

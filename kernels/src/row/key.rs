@@ -1,9 +1,12 @@
 //! Index keys: what the lightning indexer scores queries against.
 //! A query is treated like a key: [`KeyRow::rotate`], then [`KeyRow::round`] for the query, [`KeyRow::encode`] for the key.
 
+use pulp::Arch;
+
 use super::RowError;
+use crate::format::unpack::{self, FP4_GROUP, Unpacker};
 use crate::format::{bf16, e8m0, fp4, fp8};
-use crate::round::{self, FP4_GROUP, fp4_group_scale, fp8_row_scale};
+use crate::round::{self, fp4_group_scale, fp8_row_scale};
 
 /// How index keys are stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,17 +78,17 @@ impl KeyRow {
         self.check(key.len(), bytes.len());
         match self.format {
             KeyFormat::F32 => {
-                for (bytes, value) in bytes.chunks_exact_mut(4).zip(key) {
-                    bytes.copy_from_slice(&value.to_le_bytes());
+                for (bytes, value) in bytes.as_chunks_mut().0.iter_mut().zip(key) {
+                    *bytes = value.to_le_bytes();
                 }
             }
             KeyFormat::Bf16 => {
-                for (bytes, value) in bytes.chunks_exact_mut(2).zip(key) {
-                    bytes.copy_from_slice(&bf16::encode(*value).to_le_bytes());
+                for (bytes, value) in bytes.as_chunks_mut().0.iter_mut().zip(key) {
+                    *bytes = bf16::encode(*value).to_le_bytes();
                 }
             }
-            KeyFormat::Fp8 => encode_fp8(key, bytes),
-            KeyFormat::Fp4 => encode_fp4(key, bytes),
+            KeyFormat::Fp8 => Arch::new().dispatch(|| encode_fp8(key, bytes)),
+            KeyFormat::Fp4 => Arch::new().dispatch(|| encode_fp4(key, bytes)),
         }
     }
 
@@ -101,13 +104,13 @@ impl KeyRow {
                     *value = f32::from_le_bytes(*bytes);
                 }
             }
-            KeyFormat::Bf16 => {
-                for (value, bytes) in key.iter_mut().zip(bytes.as_chunks().0) {
-                    *value = bf16::decode(u16::from_le_bytes(*bytes));
-                }
+            KeyFormat::Bf16 => unpack::bf16(bytes, key),
+            KeyFormat::Fp8 => Arch::new().dispatch(|| decode_fp8(bytes, key)),
+            KeyFormat::Fp4 => {
+                let unpacker = Unpacker::new();
+                let (codes, scales) = bytes.split_at(key.len() / 2);
+                Arch::new().dispatch(|| unpacker.fp4(codes, scales, key));
             }
-            KeyFormat::Fp8 => decode_fp8(bytes, key),
-            KeyFormat::Fp4 => decode_fp4(bytes, key),
         }
     }
 
@@ -116,6 +119,7 @@ impl KeyRow {
     }
 }
 
+#[inline(always)]
 fn encode_fp8(key: &[f32], bytes: &mut [u8]) {
     let (codes, scale_bytes) = bytes.split_at_mut(key.len());
     let scale = fp8_row_scale(key);
@@ -125,14 +129,14 @@ fn encode_fp8(key: &[f32], bytes: &mut [u8]) {
     scale_bytes.copy_from_slice(&scale.to_le_bytes());
 }
 
+#[inline(always)]
 fn decode_fp8(bytes: &[u8], key: &mut [f32]) {
     let (codes, scale) = bytes.split_at(key.len());
     let scale = scale.first_chunk().map_or(0.0, |bytes| f32::from_le_bytes(*bytes));
-    for (value, code) in key.iter_mut().zip(codes) {
-        *value = fp8::decode(*code) * scale;
-    }
+    unpack::fp8_scaled(codes, scale, key);
 }
 
+#[inline(always)]
 fn encode_fp4(key: &[f32], bytes: &mut [u8]) {
     let (codes, scales) = bytes.split_at_mut(key.len() / 2);
     for ((group, codes), scale_code) in key.chunks(FP4_GROUP).zip(codes.chunks_mut(FP4_GROUP / 2)).zip(scales)
@@ -141,16 +145,6 @@ fn encode_fp4(key: &[f32], bytes: &mut [u8]) {
         let scale = e8m0::decode(*scale_code);
         for (byte, pair) in codes.iter_mut().zip(group.as_chunks::<2>().0) {
             *byte = fp4::encode(pair[0] / scale) | fp4::encode(pair[1] / scale) << 4;
-        }
-    }
-}
-
-fn decode_fp4(bytes: &[u8], key: &mut [f32]) {
-    let (codes, scales) = bytes.split_at(key.len() / 2);
-    for ((group, codes), scale) in key.chunks_mut(FP4_GROUP).zip(codes.chunks(FP4_GROUP / 2)).zip(scales) {
-        let scale = e8m0::decode(*scale);
-        for (pair, byte) in group.as_chunks_mut::<2>().0.iter_mut().zip(codes) {
-            *pair = [fp4::decode(byte & 15) * scale, fp4::decode(byte >> 4) * scale];
         }
     }
 }

@@ -1,7 +1,9 @@
 //! KV rows.
 
+use pulp::Arch;
+
 use super::RowError;
-use crate::format::{bf16, e8m0, fp8};
+use crate::format::{bf16, e8m0, fp8, unpack};
 use crate::round::{self, fp8_tile_scale};
 
 /// Unrotated values that share a scale.
@@ -64,11 +66,11 @@ impl KvRow {
         self.check(row.len(), bytes.len());
         match self.format {
             KvFormat::F32 => {
-                for (bytes, value) in bytes.chunks_exact_mut(4).zip(row) {
-                    bytes.copy_from_slice(&value.to_le_bytes());
+                for (bytes, value) in bytes.as_chunks_mut().0.iter_mut().zip(row) {
+                    *bytes = value.to_le_bytes();
                 }
             }
-            KvFormat::Fp8 => self.encode_fp8(row, bytes),
+            KvFormat::Fp8 => Arch::new().dispatch(|| self.encode_fp8(row, bytes)),
         }
     }
 
@@ -84,7 +86,7 @@ impl KvRow {
                     *value = f32::from_le_bytes(*bytes);
                 }
             }
-            KvFormat::Fp8 => self.decode_fp8(bytes, row),
+            KvFormat::Fp8 => Arch::new().dispatch(|| self.decode_fp8(bytes, row)),
         }
     }
 
@@ -92,6 +94,7 @@ impl KvRow {
         assert_eq!((values, bytes), (self.dim, self.bytes()), "values and bytes of one KV row, {self:?}");
     }
 
+    #[inline(always)]
     fn encode_fp8(&self, row: &[f32], bytes: &mut [u8]) {
         let nope = self.dim - self.rope;
         let (codes, rest) = bytes.split_at_mut(nope);
@@ -99,29 +102,26 @@ impl KvRow {
         scales.fill(0);
         for ((tile, codes), scale_code) in row[..nope].chunks(TILE).zip(codes.chunks_mut(TILE)).zip(scales) {
             *scale_code = fp8_tile_scale(tile);
-            let scale = e8m0::decode(*scale_code);
+            // The inverse of a power of two is exact.
+            let inverse = 1.0 / e8m0::decode(*scale_code);
             for (code, value) in codes.iter_mut().zip(tile) {
-                *code = fp8::encode(value / scale);
+                *code = fp8::encode(value * inverse);
             }
         }
-        for (bytes, value) in rope.chunks_exact_mut(2).zip(&row[nope..]) {
-            bytes.copy_from_slice(&bf16::encode(*value).to_le_bytes());
+        for (bytes, value) in rope.as_chunks_mut().0.iter_mut().zip(&row[nope..]) {
+            *bytes = bf16::encode(*value).to_le_bytes();
         }
     }
 
+    #[inline(always)]
     fn decode_fp8(&self, bytes: &[u8], row: &mut [f32]) {
         let nope = self.dim - self.rope;
         let (codes, rest) = bytes.split_at(nope);
         let (rope, scales) = rest.split_at(2 * self.rope);
         let (unrotated, rotated) = row.split_at_mut(nope);
         for ((tile, codes), scale) in unrotated.chunks_mut(TILE).zip(codes.chunks(TILE)).zip(scales) {
-            let scale = e8m0::decode(*scale);
-            for (value, code) in tile.iter_mut().zip(codes) {
-                *value = fp8::decode(*code) * scale;
-            }
+            unpack::fp8_scaled(codes, e8m0::decode(*scale), tile);
         }
-        for (value, bytes) in rotated.iter_mut().zip(rope.as_chunks().0) {
-            *value = bf16::decode(u16::from_le_bytes(*bytes));
-        }
+        unpack::bf16(rope, rotated);
     }
 }
