@@ -29,7 +29,7 @@ pub(crate) fn facts(sample: &Sample) -> NodeFacts {
     let links = links::links(sample, &numa, &gpus);
     NodeFacts {
         node,
-        cpus: sample.online_cpus.parse(cpulist::parse),
+        cpus: sample.online_cpus.parse(online_cpus),
         memory: sample.meminfo.parse(memory::parse),
         cgroup_memory_limit: memory::limit(&sample.memory_limits),
         numa,
@@ -56,6 +56,15 @@ fn node_name(sample: &Sample, notes: &mut Notes) -> String {
             notes.add(format!("the host name is unknown: {reason}"));
             "unnamed".to_owned()
         }
+    }
+}
+
+/// Unlike a NUMA node, a machine that answers has a CPU.
+fn online_cpus(text: &str) -> Result<Vec<u32>, String> {
+    match cpulist::parse(text) {
+        Ok(cpus) if cpus.is_empty() => Err("expected the CPUs that are online, found none".to_owned()),
+        Ok(cpus) => Ok(cpus),
+        Err(error) => Err(error.to_string()),
     }
 }
 

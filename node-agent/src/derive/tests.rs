@@ -131,6 +131,13 @@ fn a_host_name_that_is_none_is_unknown_with_a_note() {
 }
 
 #[test]
+fn a_machine_without_any_cpu_is_not_believed() {
+    let machine = Machine::new();
+    machine.file("sys/devices/system/cpu/online", "\n");
+    assert_failed(&machine.facts().cpus, "found none");
+}
+
+#[test]
 fn distances_are_one_for_each_node_with_10_for_itself() {
     assert_eq!(distances("21 10\n", 3, &[1, 3]), Ok(vec![21, 10]));
     assert_eq!(distances("10", 0, &[0, 1]), Err(DistanceError::WrongCount { expected: 2, found: 1 }));

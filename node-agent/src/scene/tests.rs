@@ -162,6 +162,73 @@ fn a_broken_machine_names_each_failure_and_still_tells_the_rest() {
     assert!(matches!(facts.cgroup_memory_limit, Reading::Failed(_)));
 }
 
+/// Values by their place in the facts; lists of numbers count as one value.
+fn values(facts: &Value, place: &str, found: &mut BTreeMap<String, Value>) {
+    match facts {
+        Value::Object(items) => {
+            let told = items.iter().filter(|(key, _)| !["absent", "failed"].contains(&key.as_str()));
+            told.for_each(|(key, item)| values(item, &format!("{place}/{key}"), found));
+        }
+        Value::Array(items) if items.iter().any(Value::is_object) => {
+            items.iter().enumerate().for_each(|(at, item)| values(item, &format!("{place}/{at}"), found));
+        }
+        leaf if place.contains("/value") => {
+            found.insert(place.to_owned(), leaf.clone());
+        }
+        _ => {}
+    }
+}
+
+fn copy(tree: &[(&str, Packed)], root: &Path) {
+    for (path, packed) in tree {
+        let place = root.join(path);
+        fs::create_dir_all(place.parent().unwrap()).unwrap();
+        match packed {
+            Packed::File(bytes) => fs::write(place, bytes).unwrap(),
+            Packed::Link(target) => std::os::unix::fs::symlink(target, place).unwrap(),
+        }
+    }
+}
+
+#[test]
+fn one_damaged_file_takes_facts_away_and_changes_none() {
+    let story = SHIPPED.iter().find(|scene| scene.name == "story").unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path().join("root");
+    copy(story.entries, &root);
+    fs::write(folder.path().join("nvml.yaml"), story.nvml).unwrap();
+    let read = || Scene::open(folder.path()).unwrap().facts();
+    let known = |facts: &NodeFacts| {
+        let mut found = BTreeMap::new();
+        values(&serde_json::to_value(facts).unwrap(), "", &mut found);
+        found
+    };
+    let whole = read();
+    let whole_values = known(&whole);
+    assert!(whole_values.len() > 60);
+
+    let huge = "0\n".repeat(40_000);
+    let damages =
+        [None, Some("junk \u{1b}[31m"), Some("-9"), Some("18446744073709551616"), Some(huge.as_str())];
+    for (path, packed) in story.entries {
+        let Packed::File(bytes) = packed else { continue };
+        let place = root.join(path);
+        for damage in damages {
+            match damage {
+                None => fs::remove_file(&place).unwrap(),
+                Some(text) => fs::write(&place, text).unwrap(),
+            }
+            let damaged = read();
+            for (fact, value) in known(&damaged) {
+                assert_eq!(Some(&value), whole_values.get(&fact), "{fact} after damage to {path}");
+            }
+            assert!(damaged.links.iter().all(|link| whole.links.contains(link)), "after damage to {path}");
+        }
+        fs::write(&place, bytes).unwrap();
+    }
+    assert_eq!(read(), whole);
+}
+
 #[test]
 fn every_shipped_scene_has_a_golden_file_and_two_lines_of_readme() {
     let testdata = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata");
