@@ -63,17 +63,15 @@ enum Command {
 }
 
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
-    // Becoming a child reads nothing of the environment: it only passes it on.
-    if let Command::Child { parent, program, arguments } = &args.command {
-        return Err(process::become_child(*parent, program, arguments));
-    }
-    let environment = Environment::read()?;
+    let environment = Environment::read;
     match args.command {
-        Command::Up(args) => up::run(args, &environment),
-        Command::Status(args) => status::run(args, &environment),
-        Command::Logs(args) => logs::run(args, &environment),
-        Command::Down(args) => down::run(args, &environment),
-        Command::Supervise { name } => up::supervise_in_background(&name, &environment),
-        Command::Child { .. } => anyhow::bail!("handled above"),
+        Command::Up(args) => up::run(args, &environment()?),
+        Command::Status(args) => status::run(args, &environment()?),
+        Command::Logs(args) => logs::run(args, &environment()?),
+        Command::Down(args) => down::run(args, &environment()?),
+        Command::Supervise { name } => up::supervise_in_background(&name, &environment()?),
+        Command::Child { parent, program, arguments } => {
+            Err(process::become_child(parent, &program, &arguments))
+        }
     }
 }

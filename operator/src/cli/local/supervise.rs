@@ -167,7 +167,7 @@ impl<'a> Supervisor<'a> {
             if self.machine.phase() == Phase::Ready
                 && let Some(up) = up.take()
             {
-                self.console.say(&self.welcome());
+                self.welcome();
                 up(&mut self.console);
             }
             actions = self.next(messages);

@@ -33,8 +33,10 @@ const SUPERVISOR: &str = "supervisor";
 #[command(after_help = "\
 Examples:
   fathom local up -f crds/examples/needle-local.yaml
-  fathom local up -f cluster.yaml --listen 0.0.0.0:8000 --detach   # for other machines too: there are no API keys
-  fathom local up -f cluster.yaml --listen 127.0.0.1:0             # any free port")]
+  fathom local up -f cluster.yaml --listen 127.0.0.1:0             any free port
+  fathom local up -f cluster.yaml --listen 0.0.0.0:8000 --detach   for other machines too
+
+There are no API keys yet: who reaches the address may use it.")]
 pub(crate) struct Args {
     /// The InferenceCluster: the file that `kubectl apply -f` would take.
     #[arg(short, long, value_name = "FILE")]
@@ -89,7 +91,7 @@ fn console(folder: &ClusterFolder) -> Console {
 
 fn run_here(folder: &ClusterFolder, lock: &Lock, engine: &Path) -> anyhow::Result<ExitCode> {
     let ending = supervise::run(folder, lock, engine, console(folder), |console| {
-        console.say("Ctrl-C ends it, after the running requests.");
+        console.show("Ctrl-C ends it, after the running requests.");
     })?;
     Ok(exit_code(&ending))
 }

@@ -1,5 +1,5 @@
 //! What the supervisor tells people: lines, and one line of progress that a terminal shows in place.
-//! Everything said also goes to the supervisor's log; in the background only there.
+//! What happens also goes to the supervisor's log; in the background only there.
 //! Never: fails because nobody reads. A closed pipe must not end the supervisor.
 
 use std::io::{IsTerminal, Write};
@@ -24,6 +24,11 @@ impl Console {
 
     pub(crate) fn say(&mut self, text: &str) {
         self.record(text);
+        self.show(text);
+    }
+
+    /// For whoever reads now; the log has no use for it.
+    pub(crate) fn show(&mut self, text: &str) {
         if self.open {
             self.end_progress();
             print(std::io::stdout().lock(), &format!("{text}\n"));

@@ -1,12 +1,14 @@
 //! How the supervisor words what happens: for `state.json`, and for people.
 
+use std::collections::BTreeMap;
 use std::fmt::Write;
+use std::time::Duration;
 
 use engine_spec::config::Role;
 
 use super::machine::{Ending, KillReason, Limits, Notice, Phase, ProcessState};
 use super::policy::RestartPolicy;
-use super::{Slot, Supervisor, launch};
+use super::{Supervisor, launch};
 use crate::cli::local::ports;
 use crate::cli::local::state::{ClusterState, ProcessIdentity, ProcessStatus};
 
@@ -14,19 +16,6 @@ impl Supervisor<'_> {
     pub(super) fn snapshot(&self) -> ClusterState {
         let processes: Vec<ProcessStatus> =
             (0..self.slots.len()).map(|process| self.process_status(process)).collect();
-        let stages = self
-            .slots
-            .iter()
-            .map(|slot| launch::stage(slot.config.role))
-            .collect::<std::collections::BTreeSet<_>>();
-        // Stages end one after the other, the processes of a stage together.
-        let stop_within = stages
-            .iter()
-            .filter_map(|stage| {
-                let of_stage = self.slots.iter().filter(|slot| launch::stage(slot.config.role) == *stage);
-                of_stage.map(Slot::grace).max()
-            })
-            .sum::<std::time::Duration>();
         ClusterState {
             name: self.folder.name.clone(),
             phase: self.machine.phase(),
@@ -34,9 +23,19 @@ impl Supervisor<'_> {
             model: self.slots.first().map(|slot| slot.config.model.name.clone()).unwrap_or_default(),
             message: self.complaint(),
             supervisor: ProcessIdentity::own(),
-            stop_within_ms: u64::try_from(stop_within.as_millis()).unwrap_or(u64::MAX),
+            stop_within_ms: u64::try_from(self.stop_within().as_millis()).unwrap_or(u64::MAX),
             processes,
         }
+    }
+
+    /// Stages end one after the other, the processes of a stage together.
+    fn stop_within(&self) -> Duration {
+        let mut longest: BTreeMap<u8, Duration> = BTreeMap::new();
+        for slot in &self.slots {
+            let grace = longest.entry(launch::stage(slot.config.role)).or_default();
+            *grace = slot.grace().max(*grace);
+        }
+        longest.values().sum()
     }
 
     fn process_status(&self, process: usize) -> ProcessStatus {
@@ -125,16 +124,16 @@ impl Supervisor<'_> {
         }
     }
 
-    pub(super) fn welcome(&self) -> String {
+    pub(super) fn welcome(&mut self) {
         let endpoint = self.endpoint().unwrap_or_default();
-        let state = self.snapshot();
-        format!(
-            "\n{name} is ready: {endpoint}\n\nAsk it something:\n\n  \
+        let model = self.slots.first().map_or("", |slot| slot.config.model.name.as_str());
+        let hint = format!(
+            "\nAsk it something:\n\n  \
              curl {endpoint}/v1/chat/completions -H 'content-type: application/json' \\\n    \
-             -d '{{\"model\": \"{model}\", \"messages\": [{{\"role\": \"user\", \"content\": \"Hello!\"}}]}}'\n",
-            name = state.name,
-            model = state.model,
-        )
+             -d '{{\"model\": \"{model}\", \"messages\": [{{\"role\": \"user\", \"content\": \"Hello!\"}}]}}'\n"
+        );
+        self.console.say(&format!("{} is ready: {endpoint}", self.folder.name));
+        self.console.show(&hint);
     }
 
     pub(super) fn farewell(&self, ending: &Ending) -> String {
