@@ -2,9 +2,9 @@
 //! In: bodies of Chat Completions, tokens of the model. Out: [`ChatRequest`]s, [`Answer`]s.
 //! Never: I/O after [`Chat::open`], a panic or unbounded work for anything a client sends, a special token that a
 //! client or the model spelled in text.
-//! DeepSeek's own crates define requests, prompt and responses; the layers around them, in order of a request's
-//! way: [`fields`], [`parameters`], [`normalise`], [`convert`], [`encode`]; then [`splitter`] and [`emitter`], which
-//! [`answer`] joins. CPU-bound: a prompt of 20,000 tokens takes 30 ms, so call [`Chat::prepare`] off async threads.
+//! DeepSeek's own crates define requests, prompt and responses; the layers around them, in the order of a request's
+//! way: `fields`, `parameters`, `normalise`, `convert`, `encode`; then `splitter` and `emitter`, which `answer` joins.
+//! CPU-bound: a prompt of 20,000 tokens takes 30 ms, so call [`Chat::prepare`] off async threads.
 
 use std::path::Path;
 use std::sync::Arc;

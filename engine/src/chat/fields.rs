@@ -104,3 +104,9 @@ pub(super) fn wrong_type(param: &str, expected: &str, found: &Value) -> ApiError
 pub(super) fn unsupported(param: &str, message: impl Into<String>) -> ApiError {
     ApiError { code: "unsupported_value", ..ApiError::invalid(param, message) }
 }
+
+/// An error of a field of `place`, its parameter named from the root of the request.
+pub(super) fn within(place: &str, error: ApiError) -> ApiError {
+    let param = error.param.map_or_else(|| place.to_owned(), |param| format!("{place}.{param}"));
+    ApiError { param: Some(param), ..error }
+}

@@ -10,7 +10,7 @@ use deepseek_recipe::openai::chat_completion::request::ChatCompletionRequestMess
 use deepseek_recipe_core::tools::ToolDefinition;
 use serde_json::{Map, Value, json};
 
-use super::fields::{Fields, wrong_type};
+use super::fields::{Fields, within, wrong_type};
 use crate::ApiError;
 
 const MAX_TOOL_NAME_BYTES: usize = 128;
@@ -262,10 +262,4 @@ fn tool_choice(fields: &mut Fields, tools: &[ToolDefinition]) -> Result<Choice, 
         }
         _ => Ok(choice),
     }
-}
-
-/// Names the field of an error from the request's root.
-fn within(place: &str, error: ApiError) -> ApiError {
-    let param = error.param.map_or_else(|| place.to_owned(), |param| format!("{place}.{param}"));
-    ApiError { param: Some(param), ..error }
 }

@@ -10,7 +10,7 @@ use std::hash::{BuildHasher, RandomState};
 use deepseek_recipe::request::{RequestReasoningEffort, ThinkingType};
 use serde_json::Value;
 
-use super::fields::{Fields, unsupported, wrong_type};
+use super::fields::{Fields, unsupported, within, wrong_type};
 use crate::ApiError;
 use crate::sample::Sampling;
 
@@ -167,8 +167,9 @@ fn stops(fields: &mut Fields) -> Result<Vec<String>, ApiError> {
 /// Options without `stream` are accepted and mean nothing.
 fn usage(fields: &mut Fields) -> Result<UsageReport, ApiError> {
     let Some(mut options) = fields.object("stream_options")? else { return Ok(UsageReport::Never) };
-    let at_the_end = options.boolean("include_usage")?.unwrap_or(false);
-    let always = options.boolean("continuous_usage_stats")?.unwrap_or(false);
+    let mut option = |name| options.boolean(name).map_err(|error| within("stream_options", error));
+    let at_the_end = option("include_usage")?.unwrap_or(false);
+    let always = option("continuous_usage_stats")?.unwrap_or(false);
     Ok(match (at_the_end, always) {
         (false, _) => UsageReport::Never,
         (true, false) => UsageReport::AtTheEnd,
@@ -250,7 +251,7 @@ fn is_neutral_bias(bias: &Value) -> bool {
 /// The prompt could ask for JSON, but nothing would hold the model to it.
 fn refuse_structured_output(fields: &mut Fields) -> Result<(), ApiError> {
     let Some(mut format) = fields.object("response_format")? else { return Ok(()) };
-    match format.string("type")?.as_deref() {
+    match format.string("type").map_err(|error| within("response_format", error))?.as_deref() {
         None | Some("text") => Ok(()),
         Some("json_object" | "json_schema" | "regex") => Err(unsupported(
             "response_format",

@@ -1,8 +1,8 @@
 //! Token ids to the parts of an answer: reasoning, content, tool calls.
 //! In: ids, one at a time. Out: DeepSeek's `OutputChunk`s, which every protocol's response is made of.
 //! Never: text lost or shown twice, whatever the model writes; a part that depends on how the ids came.
-//! One pipeline, in this order: id, bytes, characters ([`utf8`]), channel, stop strings ([`stops`], content only) or
-//! tool calls ([`tool_block`]). `</think>`, the end of the answer and `｜DSML｜` are known by id only.
+//! One pipeline, in this order: id, bytes, characters (`utf8`), channel, stop strings (`stops`, content only) or tool
+//! calls (`tool_block`). `</think>`, the end of the answer and `｜DSML｜` are known by id only.
 //! Content is given out exactly as written: what a client sends back becomes the same tokens again.
 //! Source: DeepSeek V4's output format; its crate's parser loses text at damaged markup, so this is our own.
 
@@ -92,7 +92,7 @@ impl Splitter {
         let (place, channel) = match start {
             Start::Reasoning => (Place::Text, Channel::Reasoning),
             Start::Content => (Place::Text, Channel::Content),
-            Start::ToolBlock => (Place::Block(ToolBlock::new()), Channel::Content),
+            Start::ToolBlock => (Place::Block(ToolBlock::new(single_call)), Channel::Content),
         };
         Self {
             vocabulary,
@@ -230,11 +230,11 @@ impl Splitter {
             let name = &self.held[tag..];
             let rest = &text[index + letter.len_utf8()..];
             if name == OPENERS[0] {
-                self.open_block(ToolBlock::new(), out);
+                self.open_block(ToolBlock::new(self.single_call), out);
                 return rest;
             }
             if name == INVOKE {
-                self.open_block(ToolBlock::in_tag(INVOKE), out);
+                self.open_block(ToolBlock::in_tag(INVOKE, self.single_call), out);
                 return rest;
             }
             if !OPENERS.iter().any(|opener| opener.starts_with(name)) {

@@ -6,6 +6,7 @@ use std::sync::OnceLock;
 use bytes::Bytes;
 use deepseek_recipe_encoding::TokenizerEncoder;
 use engine_spec::config::{EffortProfile, Thinking};
+use proptest::prelude::ProptestConfig;
 use serde_json::{Value, json};
 
 use super::*;
@@ -13,13 +14,21 @@ use crate::sample::Sampled;
 
 mod bodies;
 mod prompts;
+mod properties;
 mod streams;
 mod text;
+mod tools;
 
 const MODEL: &str = "needle";
 const EOS: &str = "<｜end▁of▁sentence｜>";
 const THINK_END: &str = "</think>";
 const DSML: &str = "｜DSML｜";
+
+/// `PROPTEST_CASES=100000` searches longer.
+fn at_least(cases: u32) -> ProptestConfig {
+    let wanted = ProptestConfig::default();
+    ProptestConfig { cases: wanted.cases.max(cases), ..wanted }
+}
 
 fn needle() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/testdata/needle"))

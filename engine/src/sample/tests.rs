@@ -39,7 +39,7 @@ fn draws_follow_the_distribution() {
     }
     for (count, share) in counts.into_iter().zip([0.1, 0.2, 0.3, 0.4]) {
         // 5 standard deviations of a binomial of 20,000.
-        let allowed = 5.0 * (20_000.0 * share * (1.0 - share) as f64).sqrt();
+        let allowed = 5.0 * (20_000.0f64 * share * (1.0 - share)).sqrt();
         assert!((f64::from(count) - 20_000.0 * share).abs() < allowed, "{counts:?}");
     }
 }

@@ -18,6 +18,8 @@ const PARAMETER: &str = "parameter name=\"";
 /// The reader of one block.
 #[derive(Debug)]
 pub(super) struct ToolBlock {
+    /// The block is over after one call.
+    single_call: bool,
     state: State,
     /// What the state has read and not used yet.
     held: String,
@@ -53,17 +55,25 @@ struct Call {
 
 impl ToolBlock {
     /// After the block's opening tag.
-    pub(super) fn new() -> Self {
-        Self { state: State::Gap, held: String::new(), call: None, opened: 0, closed: 0, text: String::new() }
+    pub(super) fn new(single_call: bool) -> Self {
+        Self {
+            single_call,
+            state: State::Gap,
+            held: String::new(),
+            call: None,
+            opened: 0,
+            closed: 0,
+            text: String::new(),
+        }
     }
 
     /// In a tag that stands without a block around it, of which `beginning` was read.
-    pub(super) fn in_tag(beginning: &str) -> Self {
+    pub(super) fn in_tag(beginning: &str, single_call: bool) -> Self {
         Self {
             state: State::Tag,
             held: beginning.to_owned(),
             text: format!("<{MARKER}{beginning}"),
-            ..Self::new()
+            ..Self::new(single_call)
         }
     }
 
@@ -72,7 +82,7 @@ impl ToolBlock {
         self.closed
     }
 
-    /// The block's own closing tag has been read.
+    /// The block's own closing tag has been read, or the only call that was wanted.
     pub(super) fn is_done(&self) -> bool {
         self.state == State::Done
     }
@@ -195,6 +205,9 @@ impl ToolBlock {
 
     fn begin_call(&mut self, name: &str, out: &mut Vec<OutputChunk>) {
         self.complete_call(out);
+        if self.is_done() {
+            return;
+        }
         out.push(OutputChunk::ToolCallBegin);
         out.push(OutputChunk::ToolCallNamed { tool_name: name.to_owned() });
         self.call = Some(Call { has_parameters: false });
@@ -237,6 +250,9 @@ impl ToolBlock {
 
     fn complete_call(&mut self, out: &mut Vec<OutputChunk>) {
         self.closed += usize::from(self.end_call(out));
+        if self.single_call && self.closed > 0 {
+            self.state = State::Done;
+        }
     }
 
     /// Closes the arguments of an open call. False when none is open.
@@ -263,8 +279,8 @@ fn parameter(tag: &str) -> Option<(&str, State)> {
     if let Some(key) = rest.strip_suffix("\" string=\"false\">") {
         return Some((key, State::JsonValue));
     }
-    let (key, _) = rest.split_once('"')?;
-    Some((key, State::JsonValue))
+    let (key, kind) = rest.split_once('"')?;
+    (kind == ">" || kind.starts_with(" string=")).then_some((key, State::JsonValue))
 }
 
 fn push_arguments(arguments: String, out: &mut Vec<OutputChunk>) {

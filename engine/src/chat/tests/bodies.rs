@@ -76,7 +76,8 @@ fn values_out_of_range_are_refused() {
     }
     check(json!({"logprobs": true, "top_logprobs": 21}), "top_logprobs");
     check(json!({"thinking": {"type": "maybe"}}), "thinking.type");
-    check(json!({"stream_options": {"include_usage": 1}}), "include_usage");
+    check(json!({"stream_options": {"include_usage": 1}}), "stream_options.include_usage");
+    check(json!({"response_format": {"type": 1}}), "response_format.type");
 }
 
 #[test]
@@ -264,7 +265,7 @@ fn odd_value() -> impl Strategy<Value = Value> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(2_000))]
+    #![proptest_config(at_least(2_000))]
 
     #[test]
     fn mutated_requests_are_served_or_refused_with_a_field(

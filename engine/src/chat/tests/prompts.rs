@@ -122,6 +122,12 @@ fn s13_s14_empty_contents_render_alike() {
 }
 
 #[test]
+fn s16_an_empty_text_runs() {
+    let empty = json!({"messages": [{"role": "user", "content": ""}]});
+    assert_eq!(rendered(chat(), &empty), "<｜begin▁of▁sentence｜><｜User｜><｜Assistant｜></think>");
+}
+
+#[test]
 fn s15_null_is_absent_for_every_optional_field() {
     let plain = request(json!({}));
     for name in [

@@ -90,7 +90,8 @@ fn s25_the_end_is_known_by_its_id_and_not_by_its_spelling() {
 fn s25_special_ids_are_not_shown() {
     let mut ids = output("The");
     for special in ["<｜User｜>", "<think>", "<｜begin▁of▁sentence｜>"] {
-        ids.extend(chat().encoder.encode_ids(special, &[0..special.len()]).unwrap());
+        let range = 0..special.len();
+        ids.extend(chat().encoder.encode_ids(special, std::slice::from_ref(&range)).unwrap());
     }
     ids.push(u32::MAX);
     ids.extend(output(" code"));
@@ -106,7 +107,7 @@ fn the_end_can_be_ignored() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(256))]
+    #![proptest_config(at_least(256))]
 
     #[test]
     fn s21_content_is_the_decoding_of_all_bytes(bytes in prop::collection::vec(any::<u8>(), 0..64)) {
