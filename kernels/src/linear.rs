@@ -112,17 +112,11 @@ pub fn linear(x: &[f32], weight: &Weight, y: &mut [f32], scratch: &mut Scratch) 
 /// When the lengths do not fit, or `groups` does not divide the rows of the weight.
 pub fn linear_grouped(x: &[f32], weight: &Weight, groups: usize, y: &mut [f32], scratch: &mut Scratch) {
     assert!(groups > 0 && weight.rows().is_multiple_of(groups), "{} rows in {groups} groups", weight.rows());
-    let (rows, cols) = (weight.rows() / groups, weight.cols());
-    let (x_stride, y_stride) = (groups * cols, groups * rows);
-    if x.is_empty() {
-        return;
-    }
-    for group in 0..groups {
-        let x = Input::strided(&x[group * cols..], x_stride, cols);
-        let y = &mut y[group * rows..];
-        let rows = group * rows..(group + 1) * rows;
-        products(&mut [Product { x, weight, rows, y, y_stride }], scratch);
-    }
+    let width = groups * weight.cols();
+    assert!(x.len().is_multiple_of(width.max(1)), "{} values of x in rows of {width}", x.len());
+    let tokens = x.len() / width.max(1);
+    assert_eq!(y.len(), tokens * weight.rows(), "values of y for {tokens} tokens");
+    work::run_grouped(x, weight, groups, y, scratch);
 }
 
 /// `y[n, o] = x[tokens[n], i] . W[o, i]^T`: the rows of x that `tokens` names, as an expert needs them.

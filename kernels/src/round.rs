@@ -85,8 +85,9 @@ impl WithSimd for Rounding<'_> {
             How::Fp4Groups => {
                 for group in values.chunks_mut(FP4_GROUP) {
                     let scale = e8m0::decode(fp4_group_scale(group));
+                    let inverse = 1.0 / scale;
                     for value in group {
-                        *value = fp4::round(*value / scale) * scale;
+                        *value = fp4::round(*value * inverse) * scale;
                     }
                 }
             }
@@ -110,10 +111,12 @@ fn round_fp8(tile: &mut [f32], inverse: f32, scale: f32) {
     }
 }
 
+/// The factors of the rotation commute: those between vectors first, those inside a vector of eight last.
 #[inline(always)]
 fn rotate(row: &mut [f32]) {
+    const VECTOR: usize = 8;
     let norm = 1.0 / (row.len() as f32).sqrt();
-    let mut half = 1;
+    let mut half = if row.len() < VECTOR { 1 } else { VECTOR };
     while half < row.len() {
         for pair in row.chunks_exact_mut(2 * half) {
             let (low, high) = pair.split_at_mut(half);
@@ -123,8 +126,26 @@ fn rotate(row: &mut [f32]) {
         }
         half *= 2;
     }
+    for vector in row.as_chunks_mut::<VECTOR>().0 {
+        butterfly::<1>(vector);
+        butterfly::<2>(vector);
+        butterfly::<4>(vector);
+    }
     for value in row {
         *value *= norm;
+    }
+}
+
+/// `(a, b)` becomes `(a + b, a - b)` for values `HALF` apart, written as one expression per value.
+#[inline(always)]
+fn butterfly<const HALF: usize>(vector: &mut [f32; 8]) {
+    let x = *vector;
+    let mut signed = x;
+    for i in 0..8 {
+        signed[i] = if i & HALF == 0 { x[i] } else { -x[i] };
+    }
+    for i in 0..8 {
+        vector[i] = x[i ^ HALF] + signed[i];
     }
 }
 

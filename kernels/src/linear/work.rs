@@ -8,7 +8,7 @@ use super::stream;
 use super::tile::ROWS;
 use super::{Input, Product, Weight, blocked, large};
 use crate::parallel::{self, Split};
-use crate::scratch::CACHE_LINE;
+use crate::scratch::{CACHE_LINE, Scratch};
 
 /// Rows of one product, as one thread computes them.
 #[derive(Debug)]
@@ -99,5 +99,59 @@ impl Split for (Piece<'_>, &mut [f32]) {
         let middle = rows.start + count;
         let first = Piece { x, weight, rows: rows.start..middle, y };
         ((first, memory), (Piece { x, weight, rows: middle..rows.end, y: rest }, others))
+    }
+}
+
+/// Computes every group of a block-diagonal product, groups spread over threads.
+pub(super) fn run_grouped(x: &[f32], weight: &Weight, groups: usize, y: &mut [f32], scratch: &mut Scratch) {
+    let (rows, cols) = (weight.rows() / groups, weight.cols());
+    let stride = groups * cols;
+    let tokens = x.len() / stride.max(1);
+    if tokens == 0 || rows == 0 {
+        return;
+    }
+    let cost = weight.rows().saturating_mul(cols).saturating_mul(2 * tokens + 10);
+    let pieces = parallel::pieces(cost).min(groups);
+    // One group says what all of them need: they differ in nothing but where they are.
+    let one =
+        Product { x: Input::strided(x, stride, cols), weight, rows: 0..rows, y: &mut [], y_stride: rows };
+    let each = self::scratch(&[one]);
+    let (memory, _) = scratch.take(pieces * each, 0);
+    let y = Columns::new(y, tokens, weight.rows(), weight.rows());
+    let share = Grouped { x, stride, weight, rows, groups: 0..groups, y };
+    parallel::run((share, memory), pieces, &|(share, memory): (Grouped<'_>, &mut [f32])| {
+        let Grouped { x, stride, weight, rows, groups, mut y } = share;
+        for group in groups {
+            let (these, rest) = y.split_at(rows);
+            let x = Input::strided(&x[group * weight.cols()..], stride, weight.cols());
+            compute(Piece { x, weight, rows: group * rows..(group + 1) * rows, y: these }, memory);
+            y = rest;
+        }
+    });
+}
+
+/// Some groups of a block-diagonal product.
+#[derive(Debug)]
+struct Grouped<'a> {
+    x: &'a [f32],
+    stride: usize,
+    weight: &'a Weight,
+    /// Rows of one group.
+    rows: usize,
+    groups: Range<usize>,
+    y: Columns<'a>,
+}
+
+impl Split for (Grouped<'_>, &mut [f32]) {
+    fn split(self, left: usize, pieces: usize) -> (Self, Self) {
+        let (Grouped { x, stride, weight, rows, groups, y }, memory) = self;
+        let count = groups.len() * left / pieces;
+        let middle = groups.start + count;
+        let (y, rest) = y.split_at(count * rows);
+        let (memory, others) = memory.split_at_mut(memory.len() / pieces * left);
+        (
+            (Grouped { x, stride, weight, rows, groups: groups.start..middle, y }, memory),
+            (Grouped { x, stride, weight, rows, groups: middle..groups.end, y: rest }, others),
+        )
     }
 }

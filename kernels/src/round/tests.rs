@@ -34,6 +34,17 @@ fn zeros_stay_zeros() {
 }
 
 #[test]
+fn rows_of_any_power_of_two_rotate_like_the_reference() {
+    for dim in [1, 2, 4, 8, 16, 64] {
+        let values: Vec<f32> = (0..64_u8).map(f32::from).collect();
+        let (mut rotated, mut expected) = (values.clone(), values);
+        hadamard(&mut rotated, dim);
+        reference::hadamard(&mut expected, dim);
+        assert!(rotated.iter().zip(&expected).all(|(a, b)| (a - b).abs() < 1e-3), "rows of {dim}");
+    }
+}
+
+#[test]
 fn the_rotation_is_in_sylvester_order() {
     for (a, b) in [(0, 0), (1, 1), (3, 5), (7, 7), (6, 3)] {
         let mut row = [0.0; 8];

@@ -1,7 +1,7 @@
 //! Index keys: what the lightning indexer scores queries against.
 //! A query is treated like a key: [`KeyRow::rotate`], then [`KeyRow::round`] for the query, [`KeyRow::encode`] for the key.
 
-use pulp::Arch;
+use pulp::{Arch, Simd, WithSimd};
 
 use super::RowError;
 use crate::format::unpack::{self, FP4_GROUP, Unpacker};
@@ -70,52 +70,90 @@ impl KeyRow {
         }
     }
 
-    /// Stores a rotated key in `bytes`.
+    /// Stores rotated keys in `bytes`: one key, or several one after another.
     ///
     /// # Panics
     /// When a slice has another length than the layout.
-    pub fn encode(&self, key: &[f32], bytes: &mut [u8]) {
-        self.check(key.len(), bytes.len());
-        match self.format {
-            KeyFormat::F32 => {
-                for (bytes, value) in bytes.as_chunks_mut().0.iter_mut().zip(key) {
-                    *bytes = value.to_le_bytes();
-                }
-            }
-            KeyFormat::Bf16 => {
-                for (bytes, value) in bytes.as_chunks_mut().0.iter_mut().zip(key) {
-                    *bytes = bf16::encode(*value).to_le_bytes();
-                }
-            }
-            KeyFormat::Fp8 => Arch::new().dispatch(|| encode_fp8(key, bytes)),
-            KeyFormat::Fp4 => Arch::new().dispatch(|| encode_fp4(key, bytes)),
-        }
+    pub fn encode(&self, keys: &[f32], bytes: &mut [u8]) {
+        self.check(keys.len(), bytes.len());
+        Arch::new().dispatch(Encode { layout: *self, keys, bytes });
     }
 
-    /// Reads a stored key.
+    /// Reads stored keys: one, or several one after another.
     ///
     /// # Panics
     /// When a slice has another length than the layout.
-    pub fn decode(&self, bytes: &[u8], key: &mut [f32]) {
-        self.check(key.len(), bytes.len());
-        match self.format {
-            KeyFormat::F32 => {
-                for (value, bytes) in key.iter_mut().zip(bytes.as_chunks().0) {
-                    *value = f32::from_le_bytes(*bytes);
-                }
-            }
-            KeyFormat::Bf16 => unpack::bf16(bytes, key),
-            KeyFormat::Fp8 => Arch::new().dispatch(|| decode_fp8(bytes, key)),
-            KeyFormat::Fp4 => {
-                let unpacker = Unpacker::new();
-                let (codes, scales) = bytes.split_at(key.len() / 2);
-                Arch::new().dispatch(|| unpacker.fp4(codes, scales, key));
-            }
-        }
+    pub fn decode(&self, bytes: &[u8], keys: &mut [f32]) {
+        self.check(keys.len(), bytes.len());
+        Arch::new().dispatch(Decode { layout: *self, unpacker: Unpacker::new(), bytes, keys });
     }
 
     fn check(&self, values: usize, bytes: usize) {
-        assert_eq!((values, bytes), (self.dim, self.bytes()), "values and bytes of one index key, {self:?}");
+        let keys = values / self.dim;
+        let expected = (keys * self.dim, keys * self.bytes());
+        assert_eq!((values, bytes), expected, "values and bytes of {keys} index keys, {self:?}");
+    }
+}
+
+struct Encode<'a> {
+    layout: KeyRow,
+    keys: &'a [f32],
+    bytes: &'a mut [u8],
+}
+
+impl WithSimd for Encode<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) {
+        let Self { layout, keys, bytes } = self;
+        for (key, bytes) in keys.chunks_exact(layout.dim).zip(bytes.chunks_exact_mut(layout.bytes())) {
+            match layout.format {
+                KeyFormat::F32 => {
+                    for (bytes, value) in bytes.as_chunks_mut().0.iter_mut().zip(key) {
+                        *bytes = value.to_le_bytes();
+                    }
+                }
+                KeyFormat::Bf16 => {
+                    for (bytes, value) in bytes.as_chunks_mut().0.iter_mut().zip(key) {
+                        *bytes = bf16::encode(*value).to_le_bytes();
+                    }
+                }
+                KeyFormat::Fp8 => encode_fp8(key, bytes),
+                KeyFormat::Fp4 => encode_fp4(key, bytes),
+            }
+        }
+    }
+}
+
+struct Decode<'a> {
+    layout: KeyRow,
+    unpacker: Unpacker,
+    bytes: &'a [u8],
+    keys: &'a mut [f32],
+}
+
+impl WithSimd for Decode<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) {
+        let Self { layout, unpacker, bytes, keys } = self;
+        for (key, bytes) in keys.chunks_exact_mut(layout.dim).zip(bytes.chunks_exact(layout.bytes())) {
+            match layout.format {
+                KeyFormat::F32 => {
+                    for (value, bytes) in key.iter_mut().zip(bytes.as_chunks().0) {
+                        *value = f32::from_le_bytes(*bytes);
+                    }
+                }
+                KeyFormat::Bf16 => unpack::bf16(bytes, key),
+                KeyFormat::Fp8 => decode_fp8(bytes, key),
+                KeyFormat::Fp4 => {
+                    let (codes, scales) = bytes.split_at(layout.dim / 2);
+                    unpacker.fp4(codes, scales, key);
+                }
+            }
+        }
     }
 }
 
@@ -137,14 +175,21 @@ fn decode_fp8(bytes: &[u8], key: &mut [f32]) {
 }
 
 #[inline(always)]
+#[expect(clippy::cast_possible_truncation, reason = "two codes of four bits")]
 fn encode_fp4(key: &[f32], bytes: &mut [u8]) {
     let (codes, scales) = bytes.split_at_mut(key.len() / 2);
     for ((group, codes), scale_code) in key.chunks(FP4_GROUP).zip(codes.chunks_mut(FP4_GROUP / 2)).zip(scales)
     {
         *scale_code = fp4_group_scale(group);
-        let scale = e8m0::decode(*scale_code);
-        for (byte, pair) in codes.iter_mut().zip(group.as_chunks::<2>().0) {
-            *byte = fp4::encode(pair[0] / scale) | fp4::encode(pair[1] / scale) << 4;
+        // The inverse of a power of two is exact.
+        let inverse = 1.0 / e8m0::decode(*scale_code);
+        // Codes first, pairs second: the first loop becomes vector instructions.
+        let mut ranks = [0; FP4_GROUP];
+        for (rank, value) in ranks.iter_mut().zip(group) {
+            *rank = fp4::code(value * inverse);
+        }
+        for (byte, pair) in codes.iter_mut().zip(ranks.as_chunks::<2>().0) {
+            *byte = (pair[0] | pair[1] << 4) as u8;
         }
     }
 }

@@ -1,6 +1,6 @@
 //! KV rows.
 
-use pulp::Arch;
+use pulp::{Arch, Simd, WithSimd};
 
 use super::RowError;
 use crate::format::{bf16, e8m0, fp8, unpack};
@@ -58,42 +58,82 @@ impl KvRow {
         }
     }
 
-    /// Stores `row` in `bytes`, every byte of it.
+    /// Stores rows in `bytes`, every byte of them: one row, or several one after another.
     ///
     /// # Panics
     /// When a slice has another length than the layout.
-    pub fn encode(&self, row: &[f32], bytes: &mut [u8]) {
-        self.check(row.len(), bytes.len());
+    pub fn encode(&self, rows: &[f32], bytes: &mut [u8]) {
+        self.check(rows.len(), bytes.len());
         match self.format {
             KvFormat::F32 => {
-                for (bytes, value) in bytes.as_chunks_mut().0.iter_mut().zip(row) {
+                for (bytes, value) in bytes.as_chunks_mut().0.iter_mut().zip(rows) {
                     *bytes = value.to_le_bytes();
                 }
             }
-            KvFormat::Fp8 => Arch::new().dispatch(|| self.encode_fp8(row, bytes)),
+            KvFormat::Fp8 => Arch::new().dispatch(Encode { layout: *self, rows, bytes }),
         }
     }
 
-    /// Reads a stored row.
+    /// Reads stored rows: one, or several one after another.
     ///
     /// # Panics
     /// When a slice has another length than the layout.
-    pub fn decode(&self, bytes: &[u8], row: &mut [f32]) {
-        self.check(row.len(), bytes.len());
+    pub fn decode(&self, bytes: &[u8], rows: &mut [f32]) {
+        self.check(rows.len(), bytes.len());
         match self.format {
             KvFormat::F32 => {
-                for (value, bytes) in row.iter_mut().zip(bytes.as_chunks().0) {
+                for (value, bytes) in rows.iter_mut().zip(bytes.as_chunks().0) {
                     *value = f32::from_le_bytes(*bytes);
                 }
             }
-            KvFormat::Fp8 => Arch::new().dispatch(|| self.decode_fp8(bytes, row)),
+            KvFormat::Fp8 => Arch::new().dispatch(Decode { layout: *self, bytes, rows }),
         }
     }
 
     fn check(&self, values: usize, bytes: usize) {
-        assert_eq!((values, bytes), (self.dim, self.bytes()), "values and bytes of one KV row, {self:?}");
+        let rows = values / self.dim.max(1);
+        let expected = (rows * self.dim, rows * self.bytes());
+        assert_eq!((values, bytes), expected, "values and bytes of {rows} KV rows, {self:?}");
     }
+}
 
+struct Encode<'a> {
+    layout: KvRow,
+    rows: &'a [f32],
+    bytes: &'a mut [u8],
+}
+
+impl WithSimd for Encode<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) {
+        let Self { layout, rows, bytes } = self;
+        for (row, bytes) in rows.chunks_exact(layout.dim).zip(bytes.chunks_exact_mut(layout.bytes())) {
+            layout.encode_fp8(row, bytes);
+        }
+    }
+}
+
+struct Decode<'a> {
+    layout: KvRow,
+    bytes: &'a [u8],
+    rows: &'a mut [f32],
+}
+
+impl WithSimd for Decode<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) {
+        let Self { layout, bytes, rows } = self;
+        for (row, bytes) in rows.chunks_exact_mut(layout.dim).zip(bytes.chunks_exact(layout.bytes())) {
+            layout.decode_fp8(bytes, row);
+        }
+    }
+}
+
+impl KvRow {
     #[inline(always)]
     fn encode_fp8(&self, row: &[f32], bytes: &mut [u8]) {
         let nope = self.dim - self.rope;

@@ -26,6 +26,28 @@ fn rows_have_the_published_sizes() {
 }
 
 #[test]
+fn several_rows_at_once_are_the_same_bytes_as_one_by_one() {
+    let values: Vec<f32> = (0..4 * 128_u16).map(|n| f32::from(n) / 7.0 - 30.0).collect();
+    let layout = KvRow::new(KvFormat::Fp8, 128, 64).unwrap();
+    let keys = KeyRow::new(KeyFormat::Fp4, 128).unwrap();
+    let (mut together, mut keys_together) = (vec![0; 4 * layout.bytes()], vec![0; 4 * keys.bytes()]);
+    layout.encode(&values, &mut together);
+    keys.encode(&values, &mut keys_together);
+    for (n, row) in values.chunks(128).enumerate() {
+        let (mut alone, mut key_alone) = (vec![0; layout.bytes()], vec![0; keys.bytes()]);
+        layout.encode(row, &mut alone);
+        keys.encode(row, &mut key_alone);
+        assert_eq!(together[n * layout.bytes()..][..layout.bytes()], alone);
+        assert_eq!(keys_together[n * keys.bytes()..][..keys.bytes()], key_alone);
+    }
+    let mut read = vec![0.0; values.len()];
+    layout.decode(&together, &mut read);
+    let mut rounded = values.clone();
+    rounded.chunks_mut(128).for_each(|row| layout.round(row));
+    assert_eq!(bits(&read), bits(&rounded));
+}
+
+#[test]
 fn impossible_widths_are_refused() {
     assert_eq!(KvRow::new(KvFormat::Fp8, 100, 64), Err(RowError::KvWidth { dim: 100, rope: 64 }));
     assert_eq!(KvRow::new(KvFormat::Fp8, 32, 64), Err(RowError::KvWidth { dim: 32, rope: 64 }));
