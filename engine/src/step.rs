@@ -2,6 +2,10 @@
 
 use engine_model::{Logits, Page, Segment, Slot};
 
+pub mod model;
+#[cfg(test)]
+pub(crate) mod script;
+
 /// Why a step could not be computed. It ends the requests of the batch, never the process.
 #[derive(Debug, thiserror::Error)]
 #[error("computing a step of {segments} segments: {reason}")]

@@ -1,0 +1,274 @@
+//! The life of a computing process: listen, load, warm up, serve, drain, end.
+//! In: routes, a loader. Out: a [`Node`], serving.
+//! Never: readiness before a chunk has been computed and timed; a second of serving after the drain's time is over.
+//! It listens before it loads, so that probes are answered at once and a port in use costs no loading time.
+
+use std::io::Write;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use axum::Router;
+use engine_model::{Page, Segment, Slot, Want};
+use engine_spec::{EngineConfig, PAGE_TOKENS};
+use serde_json::json;
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::oneshot;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+
+use crate::ApiError;
+use crate::binding::Report;
+use crate::chat::Chat;
+use crate::engine::{Engine, Settings};
+use crate::grpc::contract::Identity;
+use crate::http::server::{self, BindError};
+use crate::pool::Pool;
+use crate::process::Process;
+use crate::schedule::Budget;
+use crate::step::Step;
+
+/// Answers that are cut by the end of the drain get this long to be written out.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+
+/// Why a process could not start or go on.
+#[derive(Debug, thiserror::Error)]
+pub enum RoleError {
+    #[error(transparent)]
+    Bind(#[from] BindError),
+    #[error("loading {path}: {reason}")]
+    Load { path: String, reason: String },
+    #[error("the first chunk could not be computed: {0}")]
+    WarmUp(String),
+    #[error("configuration: {0}")]
+    Config(String),
+    #[error("{what}")]
+    System { what: &'static str, source: std::io::Error },
+    #[error("the prefill service ended: {0}")]
+    Grpc(String),
+    #[error("the engine stopped by itself; the log says why")]
+    EngineStopped,
+    #[error("{0}")]
+    Router(String),
+}
+
+impl RoleError {
+    /// Whether another start with the same input would fail the same way.
+    pub fn is_lasting(&self) -> bool {
+        !matches!(self, RoleError::EngineStopped | RoleError::Grpc(_))
+    }
+}
+
+/// What a loader gives.
+pub struct Loaded {
+    pub step: Box<dyn Step>,
+    pub chat: Chat,
+    pub fingerprint: String,
+    pub index_top_k: u32,
+}
+
+impl std::fmt::Debug for Loaded {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { step: _, chat: _, fingerprint, index_top_k } = self;
+        f.debug_struct("Loaded").field("fingerprint", fingerprint).field("index_top_k", index_top_k).finish()
+    }
+}
+
+impl Loaded {
+    pub(super) fn identity(&self) -> Identity {
+        Identity {
+            fingerprint: self.fingerprint.clone(),
+            tokenizer_hash: self.chat.tokenizer_hash().to_owned(),
+            index_top_k: self.index_top_k,
+        }
+    }
+}
+
+/// Loads model and tokenizer, on a thread of its own.
+pub type Loader = Box<dyn FnOnce(&EngineConfig, &Report) -> Result<Loaded, RoleError> + Send>;
+
+/// A process that listens.
+#[derive(Debug)]
+pub struct Node {
+    pub process: Arc<Process>,
+    pub http: SocketAddr,
+    pub grpc: Option<SocketAddr>,
+    pub(super) tasks: JoinSet<Result<(), RoleError>>,
+    pub(super) stop: CancellationToken,
+}
+
+impl Node {
+    /// Binds and serves HTTP.
+    pub(super) async fn listen(process: &Arc<Process>, router: Router) -> Result<Self, RoleError> {
+        let listener = server::bind("listen.http", process.config.listen.http).await?;
+        let http = local_addr(&listener)?;
+        let (stop, mut tasks) = (CancellationToken::new(), JoinSet::new());
+        let serving = server::serve(listener, router, stop.clone());
+        tasks.spawn(async move {
+            serving.await;
+            Ok(())
+        });
+        Ok(Self { process: Arc::clone(process), http, grpc: None, tasks, stop })
+    }
+
+    /// Says where it listens, as one line on stdout.
+    ///
+    /// # Errors
+    /// Nobody reads stdout any more.
+    pub fn announce(&self) -> Result<(), RoleError> {
+        let line = json!({
+            "event": "listening",
+            "role": self.process.config.role,
+            "http": self.http.to_string(),
+            "grpc": self.grpc.map(|grpc| grpc.to_string()),
+        });
+        let mut stdout = std::io::stdout().lock();
+        let what = "saying on stdout where it listens";
+        writeln!(stdout, "{line}")
+            .and_then(|()| stdout.flush())
+            .map_err(|source| RoleError::System { what, source })
+    }
+
+    /// Serves until SIGTERM or SIGINT, then drains.
+    ///
+    /// # Errors
+    /// A part of the process failed.
+    pub async fn run_until_told(mut self) -> Result<(), RoleError> {
+        let what = "handling signals";
+        let listen = |kind| signal(kind).map_err(|source| RoleError::System { what, source });
+        let (mut term, mut int) = (listen(SignalKind::terminate())?, listen(SignalKind::interrupt())?);
+        let told = async {
+            tokio::select! {
+                _ = term.recv() => "SIGTERM",
+                _ = int.recv() => "SIGINT",
+            }
+        };
+        tokio::select! {
+            signal = told => tracing::info!(signal, "draining"),
+            error = self.failure() => return Err(error),
+        }
+        self.drain().await;
+        Ok(())
+    }
+
+    /// The first part that fails.
+    pub async fn failure(&mut self) -> RoleError {
+        while let Some(ended) = self.tasks.join_next().await {
+            match ended {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => return error,
+                Err(panic) => return RoleError::Grpc(panic.to_string()),
+            }
+        }
+        std::future::pending().await
+    }
+
+    /// Refuses new requests, lets running ones end within the configured time, ends the rest, stops.
+    pub async fn drain(&mut self) {
+        let process = &self.process;
+        process.lifecycle.drain();
+        process.requests.close();
+        let time = Duration::from_millis(process.config.drain_timeout_ms);
+        if timeout(time, process.requests.wait()).await.is_err() {
+            let left = process.requests.len();
+            tracing::warn!(left, "drain timeout: ending what still runs");
+        }
+        if let Some(engine) = process.engine.get() {
+            engine.stop(ApiError::unavailable("This server is shutting down.")).await;
+        }
+        let _ = timeout(LAST_WORDS, process.requests.wait()).await;
+        self.stop.cancel();
+        let ended = async { while self.tasks.join_next().await.is_some() {} };
+        let _ = timeout(server::GRACE + LAST_WORDS, ended).await;
+    }
+}
+
+pub(super) fn local_addr(listener: &TcpListener) -> Result<SocketAddr, RoleError> {
+    listener.local_addr().map_err(|source| RoleError::System { what: "reading the bound address", source })
+}
+
+/// Runs the loader and the first chunk on a thread of its own.
+pub(super) async fn load(process: &Arc<Process>, loader: Loader) -> Result<Loaded, RoleError> {
+    let (sender, receiver) = oneshot::channel();
+    let process = Arc::clone(process);
+    std::thread::Builder::new()
+        .name("loader".to_owned())
+        .spawn(move || {
+            let result = loader(&process.config, &process.binding).and_then(|mut loaded| {
+                process.lifecycle.starting("the first chunk is computed");
+                warm_up(&process, &mut *loaded.step)?;
+                Ok(loaded)
+            });
+            // Nobody waits any more when the process is told to stop while it loads.
+            let _ = sender.send(result);
+        })
+        .map_err(|source| RoleError::System { what: "starting the loader", source })?;
+    receiver.await.unwrap_or_else(|_| Err(RoleError::WarmUp("the loader panicked".to_owned())))
+}
+
+/// Computes one chunk twice, the first time to touch memory, and times the second: mu before any request.
+fn warm_up(process: &Process, step: &mut dyn Step) -> Result<(), RoleError> {
+    let config = &process.config;
+    let tokens = config.scheduler.chunk_tokens.min(config.model.context_tokens) as usize;
+    let pages: Vec<Page> =
+        (0..tokens.div_ceil(PAGE_TOKENS)).filter_map(|p| u32::try_from(p).ok()).map(Page).collect();
+    let vocab = step.vocab().max(1);
+    // Any tokens: different ones, so that all experts are touched.
+    let prompt: Vec<u32> = (0..tokens).filter_map(|t| u32::try_from(t % vocab).ok()).collect();
+    let mut seconds = 0.0;
+    for _ in 0..2 {
+        step.reset_slot(Slot(0));
+        let segment = Segment { slot: Slot(0), pages: &pages, start: 0, tokens: &prompt, want: Want::Last };
+        let start = Instant::now();
+        step.forward(&[segment]).map_err(|error| RoleError::WarmUp(error.to_string()))?;
+        seconds = start.elapsed().as_secs_f64();
+    }
+    process.admission.measured(tokens, seconds.max(1e-6));
+    let speed = process.admission.state();
+    tracing::info!(
+        tokens,
+        seconds,
+        tokens_per_second = speed.prefill_tokens_per_second,
+        limit_tokens = speed.limit_tokens,
+        "first chunk timed"
+    );
+    Ok(())
+}
+
+/// Starts the engine of a loaded process.
+pub(super) fn start_engine(
+    process: &Process,
+    step: Box<dyn Step>,
+    prefills: bool,
+) -> Result<Engine, RoleError> {
+    let config = &process.config;
+    let pools = config.pools.ok_or_else(|| RoleError::Config("pools are missing".to_owned()))?;
+    let scheduler = config.scheduler;
+    let budget = Budget {
+        step_tokens: scheduler.step_tokens as usize,
+        chunk_tokens: scheduler.chunk_tokens as usize,
+        // More than a step has tokens could not decode together.
+        max_running: scheduler.max_running.min(scheduler.step_tokens) as usize,
+    };
+    let settings = Settings {
+        budget,
+        pool: Pool::new(pools.kv_pages, pools.request_slots),
+        speed: prefills.then(|| process.admission.clone()),
+        metrics: process.metrics.engine.clone(),
+    };
+    let engine = Engine::start(step, settings)
+        .map_err(|source| RoleError::System { what: "starting the engine's thread", source })?;
+    // Set once: a process loads once.
+    let _ = process.engine.set(engine.clone());
+    Ok(engine)
+}
+
+/// Ends with an error when the engine ends before the process is told to stop.
+pub(super) async fn watch(process: &Process, engine: &Engine) -> Result<(), RoleError> {
+    tokio::select! {
+        () = process.lifecycle.draining() => Ok(()),
+        () = engine.stopped() => Err(RoleError::EngineStopped),
+    }
+}
