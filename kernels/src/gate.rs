@@ -64,8 +64,11 @@ pub fn swiglu(gate: &mut [f32], up: &[f32], width: usize, limit: f32, weights: &
             for (row, (gate, up)) in gate.chunks_exact_mut(width).zip(up.chunks_exact(width)).enumerate() {
                 let weight = weights.get(row).copied().unwrap_or(1.0);
                 for (gate, up) in gate.iter_mut().zip(up) {
-                    let a = gate.min(limit);
-                    *gate = weight * (a * sigmoid(a)) * up.clamp(-limit, limit);
+                    // Comparisons instead of min and clamp: NaN stays NaN, and the loop stays free of branches.
+                    let a = if *gate > limit { limit } else { *gate };
+                    let b = if *up > limit { limit } else { *up };
+                    let b = if b < -limit { -limit } else { b };
+                    *gate = weight * (a * sigmoid(a)) * b;
                 }
             }
         },

@@ -7,6 +7,8 @@
 
 pub(crate) mod checkpoint;
 mod linear;
+#[cfg(test)]
+mod tests;
 
 use std::path::PathBuf;
 
