@@ -41,7 +41,7 @@ pub(crate) struct Attention {
 enum Beyond {
     Nothing,
     /// Ratio 4: the entries that the indexer selects.
-    Selected(Compressor, Indexer),
+    Selected(Box<(Compressor, Indexer)>),
     /// Ratio 128: all entries.
     All(Compressor),
 }
@@ -71,7 +71,8 @@ impl Attention {
             beyond: match kind {
                 LayerKind::Window => Beyond::Nothing,
                 LayerKind::Csa => {
-                    Beyond::Selected(main(loader)?, Indexer::load(loader, &name("indexer."), shape)?)
+                    let main = main(loader)?;
+                    Beyond::Selected(Box::new((main, Indexer::load(loader, &name("indexer."), shape)?)))
                 }
                 LayerKind::Hca => Beyond::All(main(loader)?),
             },
@@ -94,7 +95,8 @@ impl Attention {
         match &self.beyond {
             Beyond::Nothing => {}
             Beyond::All(main) => main.add_places(&lane.positions, &mut lane.main.gates),
-            Beyond::Selected(main, indexer) => {
+            Beyond::Selected(both) => {
+                let (main, indexer) = &**both;
                 main.add_places(&lane.positions, &mut lane.main.gates);
                 indexer.prepare(step, cache, lane);
             }
@@ -112,7 +114,8 @@ impl Attention {
                 let [value, gate] = compressor.products(&x, main);
                 step.ops.products(&mut [q, kv, value, gate], scratch);
             }
-            Beyond::Selected(compressor, indexer) => {
+            Beyond::Selected(both) => {
+                let (compressor, indexer) = &**both;
                 let [value, gate] = compressor.products(&x, main);
                 let [index_value, index_gate] = indexer.compressor.products(&x, index);
                 let weights = indexer.weights.product(&x, index_weights);
@@ -128,7 +131,8 @@ impl Attention {
             Activations::new(step.ops, step.precision, query_latent, step.shape.q_lora_rank, rounded);
         let queries = self.wq_b.product(&latent, queries);
         match &self.beyond {
-            Beyond::Selected(_, indexer) => {
+            Beyond::Selected(both) => {
+                let (_, indexer) = &**both;
                 let index = indexer.queries.product(&latent, index_queries);
                 step.ops.products(&mut [queries, index], scratch);
             }
@@ -151,7 +155,8 @@ impl Attention {
             match &self.beyond {
                 Beyond::Nothing => {}
                 Beyond::All(main) => main.store(step, &stretch, cache, lanes, sequence),
-                Beyond::Selected(main, indexer) => {
+                Beyond::Selected(both) => {
+                    let (main, indexer) = &**both;
                     main.store(step, &stretch, cache, lanes, sequence);
                     indexer.compressor.store(step, &stretch, cache, lanes, sequence);
                 }
@@ -220,7 +225,8 @@ impl Attention {
         let segment = &step.batch.segments[part.segment];
         lane.count_visible(segment, part, step.shape.layer_kind(layer).ratio());
         let chosen = match &self.beyond {
-            Beyond::Selected(_, indexer) => {
+            Beyond::Selected(both) => {
+                let (_, indexer) = &**both;
                 let chosen = indexer.select(step, sequence, part, lane);
                 indexer::tap_entries(step, layer, part, lane, chosen);
                 chosen
@@ -228,12 +234,12 @@ impl Attention {
             Beyond::Nothing | Beyond::All(_) => false,
         };
         let Lane { queries, attended, visible, selection, picked, scratch, .. } = lane;
-        let entries: &[f32] = &sequence.entries;
+        let entries = sequence.entries.values();
         let whole = |seen| Look { sequence, part, queries, entries, seen };
         match self.beyond {
             Beyond::Nothing => self.look(step, &whole(Seen::Nothing), attended, scratch),
             _ if !chosen => self.look(step, &whole(Seen::Prefix(visible)), attended, scratch),
-            _ if sequence.has_entries => {
+            _ if !sequence.entries.is_empty() => {
                 self.look(step, &whole(Seen::Selected(selection)), attended, scratch);
             }
             _ => {

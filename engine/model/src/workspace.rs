@@ -105,10 +105,9 @@ pub(crate) struct Sequence {
     /// Rows of `window` before the segment's own.
     pub(crate) earlier: usize,
     /// `[n, D]`: all visible entries, when it pays to have them all.
-    pub(crate) entries: Vec<f32>,
-    pub(crate) has_entries: bool,
+    pub(crate) entries: Rows,
     /// `[n, I]`: all visible index keys, when a selection is needed.
-    pub(crate) keys: Vec<f32>,
+    pub(crate) keys: Rows,
     /// The segment's rows of what a compressor computed.
     pub(crate) projected: Projected,
     /// State rows of earlier tokens; entries before and after their norm.
@@ -118,6 +117,32 @@ pub(crate) struct Sequence {
     /// cos and sin at the first position of every entry that this segment completes, per ratio.
     turns_4: Vec<f32>,
     turns_128: Vec<f32>,
+}
+
+/// Rows whose number changes from layer to layer: never shrinks, so that nothing is cleared twice.
+#[derive(Debug, Default)]
+pub(crate) struct Rows {
+    values: Vec<f32>,
+    len: usize,
+}
+
+impl Rows {
+    pub(crate) fn values(&self) -> &[f32] {
+        &self.values[..self.len]
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// `len` values, whatever they were.
+    pub(crate) fn resize(&mut self, len: usize) -> &mut [f32] {
+        self.len = len;
+        if self.values.len() < len {
+            self.values.resize(len, 0.0);
+        }
+        &mut self.values[..len]
+    }
 }
 
 impl Workspace {
@@ -249,9 +274,7 @@ impl Sequence {
     /// Reads the first `count` entries.
     pub(crate) fn recall_entries(&mut self, layer: usize, cache: &Cache, pages: &[Page], count: usize) {
         let dim = cache.kv().dim();
-        self.has_entries = count > 0;
-        self.entries.resize(count * dim, 0.0);
-        for (entry, row) in self.entries.chunks_exact_mut(dim).enumerate() {
+        for (entry, row) in self.entries.resize(count * dim).chunks_exact_mut(dim).enumerate() {
             cache.read_entry(pages, layer, entry, row);
         }
     }
@@ -259,8 +282,7 @@ impl Sequence {
     /// Reads the first `count` index keys.
     pub(crate) fn recall_keys(&mut self, layer: usize, cache: &Cache, pages: &[Page], count: usize) {
         let dim = cache.key().dim();
-        self.keys.resize(count * dim, 0.0);
-        for (entry, row) in self.keys.chunks_exact_mut(dim).enumerate() {
+        for (entry, row) in self.keys.resize(count * dim).chunks_exact_mut(dim).enumerate() {
             cache.read_key(pages, layer, entry, row);
         }
     }

@@ -8,6 +8,8 @@
 //! `large` is the peer's random model of 303 million parameters in the published layout; `packed` stores it in FP8 and FP4.
 //! `--profile` adds a line per operation: calls, seconds, share.
 
+#![expect(clippy::print_stdout, reason = "a benchmark's result is what it prints")]
+
 mod large;
 mod profile;
 

@@ -66,7 +66,7 @@ impl Indexer {
             dim,
             queries: &index_queries[rows.start * heads * dim..rows.end * heads * dim],
             weights: &index_weights[rows.start * heads..rows.end * heads],
-            keys: &sequence.keys,
+            keys: sequence.keys.values(),
             visible,
             top_k: step.top_k,
         };

@@ -7,10 +7,13 @@ use std::sync::Mutex;
 use super::Golden;
 use crate::tap::Tap;
 
+/// Row of its step, and what it chose.
+type Choice = (usize, BTreeSet<u32>);
+
 /// Experts and entries per layer and position, of one sequence run in order.
 #[derive(Default)]
 pub(super) struct Choices {
-    seen: Mutex<BTreeMap<(usize, &'static str), Vec<(usize, BTreeSet<u32>)>>>,
+    seen: Mutex<BTreeMap<(usize, &'static str), Vec<Choice>>>,
 }
 
 impl Choices {

@@ -11,7 +11,7 @@ const MODEL: &str = "tiny-published-exact";
 const VOCAB: usize = 256;
 
 fn tokens(seed: u32, len: usize) -> Vec<u32> {
-    (0u32..).take(len).map(|i| ((i + 1) * (2 * seed + 7919) >> 3) % 254 + 2).collect()
+    (0u32..).take(len).map(|i| (((i + 1) * (2 * seed + 7919)) >> 3) % 254 + 2).collect()
 }
 
 fn pages(first: u32, len: usize) -> Vec<Page> {
