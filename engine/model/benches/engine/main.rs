@@ -1,11 +1,12 @@
 //! Tokens per second of prefill and decode, as JSON lines with the fields of the transformers peer's script.
 //!
 //! ```text
-//! engine needle --model-dir DIR | large --dtype f32|bf16|packed
+//! engine needle --model-dir DIR | large, --dtype f32|stored, for large also bf16|packed
 //!     [--lengths 1024,4096] [--chunk 512] [--batches 1,4,16] [--context 1024] [--steps 32] [--reps 3] [--threads 2]
 //!     [--precision exact|sim|full] [--index-keys f32|bf16|fp8|fp4] [--profile]
 //! ```
-//! `large` is the peer's random model of 303 million parameters in the published layout; `packed` stores it in FP8 and FP4.
+//! `large` is the peer's random model of 303 million parameters in the published layout; `packed` (and `stored`) store it in FP8 and FP4,
+//! `bf16` in bf16; `f32` widens bf16 once at loading.
 //! `--profile` adds a line per operation: calls, seconds, share.
 
 #![expect(clippy::print_stdout, reason = "a benchmark's result is what it prints")]
@@ -30,7 +31,7 @@ fn main() -> Result<(), Failure> {
     let arguments: Vec<String> = std::env::args().skip(1).filter(|a| a != "--bench").collect();
     let Some((what, flags)) = arguments.split_first() else {
         eprintln!(
-            "usage: engine needle --model-dir DIR | large --dtype f32|bf16|packed; see the source's first lines"
+            "usage: engine needle --model-dir DIR | large [--dtype f32|bf16|packed]; see the source's first lines"
         );
         return Ok(());
     };
@@ -38,7 +39,7 @@ fn main() -> Result<(), Failure> {
     let scratch = (what == "large").then(tempfile::tempdir).transpose()?;
     let dir = match (&scratch, &settings.model_dir) {
         (Some(scratch), _) => {
-            large::write(scratch.path(), settings.dtype == "packed")?;
+            large::write(scratch.path(), matches!(settings.dtype.as_str(), "packed" | "stored"))?;
             scratch.path().to_owned()
         }
         (None, Some(dir)) => dir.clone(),
@@ -78,7 +79,7 @@ impl Settings {
             given.insert(flag.trim_start_matches("--"), value);
         }
         let mut take = |name: &str, default: &'static str| given.remove(name).unwrap_or(default).to_owned();
-        let dtype = take("dtype", "f32");
+        let dtype = take("dtype", "stored");
         let list = |text: String| -> Result<Vec<usize>, Failure> {
             text.split(',').filter(|n| !n.is_empty()).map(|n| Ok(n.parse()?)).collect()
         };
@@ -97,7 +98,7 @@ impl Settings {
                 index_keys: serde_json::from_value(json!(take("index-keys", "f32")))?,
                 index_top_k: None,
                 threads: take("threads", "2").parse()?,
-                weights: if dtype == "f32" { WeightStorage::F32 } else { WeightStorage::Packed },
+                weights: if dtype == "f32" { WeightStorage::F32 } else { WeightStorage::Auto },
             },
             dtype,
         };
