@@ -1,7 +1,7 @@
 //! When work is worth handing to another core, and into how many pieces to cut it.
 //! In: the cost of the work. Out: a number of pieces, and a way to run them on the current rayon pool.
 //! Never: an allocation; a thread of its own.
-//! Waking a sleeping worker costs 5 to 20 microseconds, as much as a million floating-point operations: work below two
+//! Waking a sleeping worker costs 5 to 20 microseconds, as much as a million floating-point operations: work below three
 //! [`GRAIN`]s stays where it is.
 
 /// The least cost worth a hand-over, in multiply-adds at full speed times two.
@@ -12,8 +12,8 @@ const GRAIN: usize = 1 << 20;
 pub(crate) fn pieces(cost: usize) -> usize {
     let threads = rayon::current_num_threads();
     match cost / GRAIN {
-        0 | 1 => 1,
-        grains @ 2..64 => grains.min(threads),
+        0..=2 => 1,
+        grains @ 3..64 => grains.min(threads),
         grains => (grains / 16).min(4 * threads).max(threads),
     }
 }

@@ -1,12 +1,12 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::linear::tests::noise;
+use crate::linear::tests::{noise, on_threads};
 
 fn check(attention_: &Attention<'_>) {
     let mut fast = vec![7.0; attention_.queries.len()];
     let mut expected = fast.clone();
-    attention(attention_, &mut fast, &mut Scratch::new());
+    on_threads(3, || attention(attention_, &mut fast, &mut Scratch::new()));
     reference::attention(attention_, &mut expected);
     for (at, (fast, expected)) in fast.iter().zip(&expected).enumerate() {
         assert!((fast - expected).abs() < 3e-6, "value {at}: {fast}, expected {expected}");

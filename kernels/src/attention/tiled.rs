@@ -12,8 +12,8 @@ use crate::vector::exp;
 
 /// Rows of a tile at most.
 const TILE: usize = 64;
-/// f32 of a tile's rows: half of a first-level cache, or two of them when rows are long.
-const TILE_VALUES: usize = 16 * 1024;
+/// f32 of a tile's rows: as much as a first-level cache holds, so that summing finds what scoring has read.
+const TILE_VALUES: usize = 8 * 1024;
 /// Query heads and vectors of the tile that sums rows: twelve sums in registers.
 const SUM_HEADS: usize = 4;
 const SUM_VECTORS: usize = 3;

@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::linear::tests::noise;
+use crate::linear::tests::{noise, on_threads};
 
 struct Case {
     heads: usize,
@@ -35,7 +35,7 @@ impl Case {
     fn check(&self, top_k: usize) {
         let index = self.index(top_k);
         let mut selection = Selection::new();
-        select(&index, &mut selection, &mut Scratch::new());
+        on_threads(3, || select(&index, &mut selection, &mut Scratch::new()));
         assert_eq!(selection.len(), self.visible.len());
         for (t, seen) in self.visible.iter().enumerate() {
             let mut expected = vec![0; top_k.min(*seen as usize)];

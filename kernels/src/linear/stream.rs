@@ -91,7 +91,6 @@ impl<U: Unpack> Rows<'_, U> {
     #[inline(always)]
     fn product(mut self) {
         match self.piece.x.count() {
-            1 if U::PACKED => self.tiles::<2, 1, 2>(),
             1 => self.tiles::<4, 1, 2>(),
             2 => self.tiles::<4, 2, 1>(),
             3 => self.tiles::<2, 3, 1>(),
@@ -102,84 +101,125 @@ impl<U: Unpack> Rows<'_, U> {
 
     #[inline(always)]
     fn tiles<const R: usize, const T: usize, const P: usize>(&mut self) {
+        let whole = self.piece.weight.cols() / STEP;
+        let mut x: [&[[f32x8; 4]]; T] = [&[]; T];
+        for (t, x) in x.iter_mut().enumerate() {
+            *x = &V3::as_simd_f32s(self.piece.x.row(t)).0.as_chunks().0[..whole];
+        }
         let Range { start, end } = self.piece.rows;
         let full = start + (end - start) / R * R;
         for o in (start..full).step_by(R) {
-            self.tile::<R, T, P>(o);
+            let sums = self.tile::<R, T, P>(o, x);
+            self.store(o, sums);
         }
         for o in full..end {
-            self.tile::<1, T, P>(o);
+            let sums = self.tile::<1, T, P>(o, x);
+            self.store(o, sums);
         }
     }
 
-    /// `R` rows from `o` on with all `T` activations, in `P` partial sums each.
+    /// The whole steps of `R` rows from `o` on with all `T` activations, in `P` partial sums each.
     #[inline(always)]
-    fn tile<const R: usize, const T: usize, const P: usize>(&mut self, o: usize) {
+    fn tile<const R: usize, const T: usize, const P: usize>(
+        &self,
+        o: usize,
+        x: [&[[f32x8; 4]]; T],
+    ) -> [[f32; R]; T] {
         let Self { avx2, ref piece, unpack } = *self;
-        let whole = piece.weight.cols() / STEP;
+        let whole = x[0].len();
         let mut codes: [&[U::Codes]; R] = [&[]; R];
         let mut scales: [&[u8]; R] = [&[]; R];
         for r in 0..R {
             let (row, row_scales) = unpack.row(piece.weight, o + r);
             (codes[r], scales[r]) = (&row[..whole], row_scales);
         }
-        let mut x: [&[[f32x8; 4]]; T] = [&[]; T];
-        for (t, x) in x.iter_mut().enumerate() {
-            *x = &V3::as_simd_f32s(piece.x.row(t)).0.as_chunks().0[..whole];
-        }
-        let mut sums = [[[avx2.splat_f32x8(0.0); P]; T]; R];
+        let mut sums = [[[avx2.splat_f32x8(0.0); P]; R]; T];
         for i in 0..whole {
             for r in 0..R {
                 let (values, factor) = unpack.step(avx2, codes[r][i], scales[r], i);
-                if U::SCALED_AFTER {
-                    for t in 0..T {
-                        let mut part = avx2.mul_f32x8(values[0], x[t][i][0]);
+                for t in 0..T {
+                    let x = x[t][i];
+                    if U::SCALED_AFTER {
+                        let mut part = avx2.mul_f32x8(values[0], x[0]);
                         for j in 1..4 {
-                            part = avx2.mul_add_f32x8(values[j], x[t][i][j], part);
+                            part = avx2.mul_add_f32x8(values[j], x[j], part);
                         }
-                        let sum = &mut sums[r][t][0];
-                        *sum = avx2.mul_add_f32x8(part, factor, *sum);
-                    }
-                    continue;
-                }
-                for j in 0..4 {
-                    for t in 0..T {
-                        let sum = &mut sums[r][t][j % P];
-                        *sum = avx2.mul_add_f32x8(values[j], x[t][i][j], *sum);
+                        sums[t][r][0] = avx2.mul_add_f32x8(part, factor, sums[t][r][0]);
+                    } else {
+                        for j in 0..4 {
+                            let sum = &mut sums[t][r][j % P];
+                            *sum = avx2.mul_add_f32x8(values[j], x[j], *sum);
+                        }
                     }
                 }
             }
         }
-        for t in 0..T {
-            for r in 0..R {
-                let mut sum = sums[r][t][0];
-                for part in 1..P {
-                    sum = avx2.add_f32x8(sum, sums[r][t][part]);
-                }
-                let rest = self.rest(o + r, t, whole * STEP);
-                let column = o + r - self.piece.rows.start;
-                self.piece.y.row(t)[column] = avx2.reduce_sum_f32s(sum) + rest;
-            }
-        }
+        add_all_lanes(avx2, sums)
     }
 
-    /// The columns after the last whole step.
+    /// Writes the sums of rows from `o` on, and adds what the columns after the last whole step give.
     #[inline(always)]
-    fn rest(&self, o: usize, t: usize, from: usize) -> f32 {
-        let mut sum = 0.0;
-        for i in from..self.piece.weight.cols() {
-            sum += element(self.piece.weight, o, i) * self.piece.x.row(t)[i];
+    fn store<const R: usize, const T: usize>(&mut self, o: usize, mut sums: [[f32; R]; T]) {
+        let cols = self.piece.weight.cols();
+        for t in 0..T {
+            if !cols.is_multiple_of(STEP) {
+                for r in 0..R {
+                    for i in cols / STEP * STEP..cols {
+                        sums[t][r] += element(self.piece.weight, o + r, i) * self.piece.x.row(t)[i];
+                    }
+                }
+            }
+            let column = o - self.piece.rows.start;
+            self.piece.y.row(t)[column..][..R].copy_from_slice(&sums[t]);
         }
-        sum
     }
+}
+
+/// The sum of the partial sums and lanes of each vector, four vectors at a time.
+#[inline(always)]
+fn add_all_lanes<const R: usize, const T: usize, const P: usize>(
+    avx2: V3,
+    sums: [[[f32x8; P]; R]; T],
+) -> [[f32; R]; T] {
+    let mut out = [[0.0; R]; T];
+    let mut first = 0;
+    while first < R * T {
+        let mut four = [avx2.splat_f32x8(0.0); 4];
+        for k in first..R * T {
+            if k - first < 4 {
+                let parts = sums[k / R][k % R];
+                four[k - first] = parts[0];
+                for part in 1..P {
+                    four[k - first] = avx2.add_f32x8(four[k - first], parts[part]);
+                }
+            }
+        }
+        let lanes = add_lanes(avx2, four);
+        for k in first..R * T {
+            if k - first < 4 {
+                out[k / R][k % R] = lanes[k - first];
+            }
+        }
+        first += 4;
+    }
+    out
+}
+
+/// The sum of the lanes of each of four vectors.
+#[inline(always)]
+fn add_lanes(avx2: V3, v: [f32x8; 4]) -> [f32; 4] {
+    let [a, b, c, d] = v;
+    let ab = avx2.avx._mm256_hadd_ps(cast(a), cast(b));
+    let cd = avx2.avx._mm256_hadd_ps(cast(c), cast(d));
+    let halves = avx2.avx._mm256_hadd_ps(ab, cd);
+    let (low, high) = (avx2.avx._mm256_castps256_ps128(halves), avx2.avx._mm256_extractf128_ps::<1>(halves));
+    cast(avx2.sse._mm_add_ps(low, high))
 }
 
 /// How a format is unpacked.
 trait Unpack: Copy {
     /// The bytes of 32 columns.
     type Codes: Copy;
-    /// Unpacking takes registers.
-    const PACKED: bool;
     /// Values of a step come without their common factor, which is applied to the sum of the step.
     const SCALED_AFTER: bool;
 
@@ -196,7 +236,6 @@ struct F32;
 
 impl Unpack for F32 {
     type Codes = [[u8; 32]; 4];
-    const PACKED: bool = false;
     const SCALED_AFTER: bool = false;
 
     #[inline(always)]
@@ -216,7 +255,6 @@ struct Bf16;
 
 impl Unpack for Bf16 {
     type Codes = [[u8; 16]; 4];
-    const PACKED: bool = false;
     const SCALED_AFTER: bool = false;
 
     #[inline(always)]
@@ -241,7 +279,6 @@ struct Fp8;
 
 impl Unpack for Fp8 {
     type Codes = [[u8; 8]; 4];
-    const PACKED: bool = true;
     /// Unscaled values are so small that products with them would lose bits.
     const SCALED_AFTER: bool = false;
 
@@ -273,7 +310,6 @@ struct Fp4;
 
 impl Unpack for Fp4 {
     type Codes = [u8; 16];
-    const PACKED: bool = true;
     const SCALED_AFTER: bool = true;
 
     #[inline(always)]

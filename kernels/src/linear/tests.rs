@@ -60,6 +60,30 @@ fn products_equal_the_reference_at_sizes_that_fill_blocks() {
     for format in FORMATS {
         check(1, &weight(format, 512, 1024, 5), 6);
         check(70, &weight(format, 260, 1184, 7), 8);
+        check(large::TOKENS, &weight(format, 300, 96, 9), 10);
+        check(150, &weight(format, 37, 2080, 11), 12);
+    }
+}
+
+/// Runs `f` on a pool of its own.
+pub(crate) fn on_threads<R: Send>(threads: usize, f: impl FnOnce() -> R + Send) -> R {
+    rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap().install(f)
+}
+
+#[test]
+fn threads_change_speed_and_nothing_else() {
+    for (format, t) in FORMATS.into_iter().flat_map(|format| [(format, 1), (format, 20), (format, 90)]) {
+        let weight = weight(format, 1030, 1024, 16);
+        let x = noise(t * 1024, 17);
+        let product = |threads| {
+            let mut y = vec![0.0; t * weight.rows()];
+            on_threads(threads, || linear(&x, &weight, &mut y, &mut Scratch::new()));
+            y
+        };
+        let alone = product(1);
+        for threads in [2, 3, 8] {
+            close(&product(threads), &alone, 1024);
+        }
     }
 }
 
@@ -83,12 +107,12 @@ fn a_weight_without_rows_or_columns_gives_nothing_or_zeros() {
 
 #[test]
 fn grouped_products_use_each_groups_own_rows() {
-    for format in FORMATS {
-        let (t, groups, r, cols) = (5, 4, 24, 96);
+    for (format, t) in FORMATS.into_iter().flat_map(|format| [(format, 1), (format, 5), (format, 85)]) {
+        let (groups, r, cols) = (4, 24, 96);
         let weight = weight(format, groups * r, cols, 9);
         let x = noise(t * groups * cols, 10);
         let mut y = vec![0.0; t * groups * r];
-        linear_grouped(&x, &weight, groups, &mut y, &mut Scratch::new());
+        on_threads(3, || linear_grouped(&x, &weight, groups, &mut y, &mut Scratch::new()));
         for (at, value) in y.iter().enumerate() {
             let (t, group, o) = (at / (groups * r), at / r % groups, at % r);
             let x = &x[(t * groups + group) * cols..][..cols];
@@ -101,15 +125,31 @@ fn grouped_products_use_each_groups_own_rows() {
 
 #[test]
 fn gathered_products_read_the_named_rows() {
-    for format in FORMATS {
+    for (format, count) in FORMATS.into_iter().flat_map(|format| [(format, 4), (format, 100)]) {
         let weight = weight(format, 40, 64, 11);
         let x = noise(6 * 64, 12);
-        let tokens = [5, 0, 5, 3];
-        let (mut gathered, mut all) = (vec![0.0; 4 * 40], vec![0.0; 6 * 40]);
+        let tokens: Vec<u32> = (0..count).map(|n| (n * n + 5) % 6).collect();
+        let (mut gathered, mut all) = (vec![0.0; tokens.len() * 40], vec![0.0; 6 * 40]);
         linear_gathered(&x, &tokens, &weight, &mut gathered, &mut Scratch::new());
         linear(&x, &weight, &mut all, &mut Scratch::new());
         for (row, token) in gathered.chunks(40).zip(tokens) {
             close(row, &all[token as usize * 40..][..40], 64);
+        }
+    }
+}
+
+#[test]
+fn a_range_of_rows_gives_those_columns() {
+    for (format, t) in FORMATS.into_iter().flat_map(|format| [(format, 2), (format, 12), (format, 81)]) {
+        let weight = weight(format, 150, 160, 18);
+        let x = noise(t * 160, 19);
+        let (mut some, mut all) = (vec![0.0; t * 31], vec![0.0; t * 150]);
+        let part =
+            Product { rows: 101..132, y_stride: 31, ..Product::new(Input::new(&x, 160), &weight, &mut some) };
+        products(&mut [part], &mut Scratch::new());
+        linear(&x, &weight, &mut all, &mut Scratch::new());
+        for (row, all) in some.chunks(31).zip(all.chunks(150)) {
+            close(row, &all[101..132], 160);
         }
     }
 }
@@ -121,7 +161,7 @@ fn many_products_at_once_equal_one_by_one_and_leave_gaps_alone() {
         weight(WeightFormat::F32, 7, 256, 2),
         weight(WeightFormat::Fp4, 64, 256, 3),
     ];
-    for t in [1, 6, 40] {
+    for t in [1, 6, 40, 90] {
         let x = noise(t * 256, 4);
         let mut together: Vec<Vec<f32>> = weights.iter().map(|w| vec![9.0; t * (w.rows() + 5)]).collect();
         let mut jobs: Vec<Product<'_>> = weights
@@ -135,7 +175,7 @@ fn many_products_at_once_equal_one_by_one_and_leave_gaps_alone() {
                 y_stride: weight.rows() + 5,
             })
             .collect();
-        products(&mut jobs, &mut Scratch::new());
+        on_threads(3, || products(&mut jobs, &mut Scratch::new()));
         for (weight, together) in weights.iter().zip(together) {
             let mut alone = vec![0.0; t * weight.rows()];
             linear(&x, weight, &mut alone, &mut Scratch::new());
