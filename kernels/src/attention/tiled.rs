@@ -33,11 +33,12 @@ pub(super) fn attention(
     Arch::new().dispatch(Tiled { attention, pairs, out, scratch });
 }
 
-struct Tiled<'a> {
-    attention: &'a Attention<'a>,
-    pairs: Range<usize>,
-    out: &'a mut [f32],
-    scratch: &'a mut [f32],
+/// The same for whichever instruction set it is dispatched to.
+pub(super) struct Tiled<'a> {
+    pub(super) attention: &'a Attention<'a>,
+    pub(super) pairs: Range<usize>,
+    pub(super) out: &'a mut [f32],
+    pub(super) scratch: &'a mut [f32],
 }
 
 impl WithSimd for Tiled<'_> {

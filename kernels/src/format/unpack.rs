@@ -23,6 +23,15 @@ impl Unpacker {
         }
     }
 
+    /// As on a machine that offers nothing.
+    #[cfg(test)]
+    pub(crate) fn plain() -> Self {
+        Self {
+            #[cfg(target_arch = "x86_64")]
+            avx2: None,
+        }
+    }
+
     /// Groups of 32 codes, two a byte, with one scale each.
     #[inline(always)]
     pub(crate) fn fp4(self, codes: &[u8], scales: &[u8], out: &mut [f32]) {

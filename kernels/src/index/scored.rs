@@ -50,11 +50,11 @@ fn rank_of(score: f32, w: u32) -> u64 {
     u64::from(descending) << 32 | u64::from(w)
 }
 
-/// Scores of the entries that one query sees.
-struct Score<'a> {
-    index: &'a Index<'a>,
-    t: usize,
-    scores: &'a mut [f32],
+/// Scores of the entries that one query sees, for whichever instruction set it is dispatched to.
+pub(super) struct Score<'a> {
+    pub(super) index: &'a Index<'a>,
+    pub(super) t: usize,
+    pub(super) scores: &'a mut [f32],
 }
 
 impl WithSimd for Score<'_> {

@@ -45,6 +45,28 @@ impl Case {
     }
 }
 
+fn scores_with<S: pulp::Simd>(simd: S, index: &Index<'_>) -> Vec<f32> {
+    let mut scores = vec![7.0; index.visible[0] as usize];
+    simd.vectorize(scored::Score { index, t: 0, scores: &mut scores });
+    scores
+}
+
+#[test]
+fn vectors_of_every_length_score_alike() {
+    for (heads, dim) in [(1, 32), (4, 128), (7, 40), (8, 12)] {
+        let case = Case::integers(heads, dim, vec![27], 6);
+        let index = case.index(5);
+        let expected: Vec<f32> = (0..27).map(|w| reference::score(&index, 0, w)).collect();
+        assert_eq!(scores_with(pulp::Scalar, &index), expected);
+        #[cfg(target_arch = "x86_64")]
+        if let Some(avx2) = pulp::x86::V3::try_new() {
+            assert_eq!(scores_with(avx2, &index), expected);
+            assert_eq!(scores_with(pulp::x86::V3_128b(avx2), &index), expected);
+            assert_eq!(scores_with(pulp::x86::V3_512b(avx2), &index), expected);
+        }
+    }
+}
+
 #[test]
 fn everything_visible_is_selected_when_it_fits() {
     let case = Case::integers(2, 32, vec![0, 1, 5, 8], 1);

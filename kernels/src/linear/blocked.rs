@@ -28,10 +28,11 @@ pub(super) fn product(piece: Piece<'_>, panel: &mut [f32]) {
     Arch::new().dispatch(Blocked { piece, panel, unpacker: Unpacker::new() });
 }
 
-struct Blocked<'a> {
-    piece: Piece<'a>,
-    panel: &'a mut [f32],
-    unpacker: Unpacker,
+/// The same for whichever instruction set it is dispatched to.
+pub(super) struct Blocked<'a> {
+    pub(super) piece: Piece<'a>,
+    pub(super) panel: &'a mut [f32],
+    pub(super) unpacker: Unpacker,
 }
 
 impl WithSimd for Blocked<'_> {

@@ -3,6 +3,7 @@ use proptest::prelude::*;
 
 use super::reference::element;
 use super::*;
+use crate::format::unpack::Unpacker;
 
 /// Values in -1..1 from a small generator: tests need many, and the same on every run.
 pub(crate) fn noise(count: usize, seed: u64) -> Vec<f32> {
@@ -83,6 +84,40 @@ fn threads_change_speed_and_nothing_else() {
         let alone = product(1);
         for threads in [2, 3, 8] {
             close(&product(threads), &alone, 1024);
+        }
+    }
+}
+
+fn blocked_with<S: pulp::Simd>(simd: S, unpacker: Unpacker, x: &[f32], weight: &Weight) -> Vec<f32> {
+    let (x, rows) = (Input::new(x, weight.cols()), 0..weight.rows());
+    let (mut y, mut panel) = (vec![7.0; x.count() * weight.rows()], vec![0.0; blocked::PANEL]);
+    let to = columns::Columns::new(&mut y, x.count(), weight.rows(), weight.rows());
+    let piece = work::Piece { x, weight, rows, y: to };
+    simd.vectorize(blocked::Blocked { piece, panel: &mut panel, unpacker });
+    y
+}
+
+#[test]
+fn vectors_of_every_length_multiply_alike() {
+    for (format, t) in FORMATS.into_iter().flat_map(|format| [1, 2, 4, 7, 31].map(|t| (format, t))) {
+        let weight = weight(format, 101, 1184, 20);
+        let x = noise(t * weight.cols(), 21);
+        let mut expected = vec![7.0; t * weight.rows()];
+        reference::product(&mut Product::new(Input::new(&x, weight.cols()), &weight, &mut expected));
+        close(&blocked_with(pulp::Scalar, Unpacker::plain(), &x, &weight), &expected, weight.cols());
+        #[cfg(target_arch = "x86_64")]
+        if let Some(avx2) = pulp::x86::V3::try_new() {
+            close(&blocked_with(avx2, Unpacker::new(), &x, &weight), &expected, weight.cols());
+            close(
+                &blocked_with(pulp::x86::V3_128b(avx2), Unpacker::new(), &x, &weight),
+                &expected,
+                weight.cols(),
+            );
+            close(
+                &blocked_with(pulp::x86::V3_512b(avx2), Unpacker::new(), &x, &weight),
+                &expected,
+                weight.cols(),
+            );
         }
     }
 }
