@@ -9,6 +9,9 @@ pub mod reference;
 #[cfg(test)]
 mod tests;
 
+use rayon::prelude::*;
+
+use crate::parallel;
 use crate::rms_norm::inverse_rms;
 use crate::vector::{exp, sigmoid};
 
@@ -47,7 +50,24 @@ pub struct Mixing<'a> {
 /// ```
 pub fn hyper_pre(streams: &[f32], products: &[f32], mixing: &Mixing<'_>, y: &mut [f32], gates: &mut [f32]) {
     let tokens = products.len() / MIXES;
-    let width = y.len() / tokens.max(1);
+    if tokens == 0 {
+        return;
+    }
+    let width = y.len() / tokens;
+    let share = share(tokens, STREAMS * width);
+    if share == tokens {
+        return pre_rows(streams, products, mixing, y, gates);
+    }
+    let rows = streams.par_chunks(share * STREAMS * width).zip(products.par_chunks(share * MIXES));
+    let results = y.par_chunks_mut(share * width).zip(gates.par_chunks_mut(share * GATES));
+    rows.zip(results).for_each(|((streams, products), (y, gates))| {
+        pre_rows(streams, products, mixing, y, gates);
+    });
+}
+
+fn pre_rows(streams: &[f32], products: &[f32], mixing: &Mixing<'_>, y: &mut [f32], gates: &mut [f32]) {
+    let tokens = products.len() / MIXES;
+    let width = y.len() / tokens;
     pulp::Arch::new().dispatch(
         #[inline(always)]
         || {
@@ -79,6 +99,16 @@ pub fn hyper_post(y: &[f32], gates: &[f32], streams: &mut [f32]) {
         return;
     }
     let width = y.len() / tokens;
+    let share = share(tokens, STREAMS * width);
+    if share == tokens {
+        return post_rows(y, gates, streams, width);
+    }
+    let rows = y.par_chunks(share * width).zip(gates.par_chunks(share * GATES));
+    rows.zip(streams.par_chunks_mut(share * STREAMS * width))
+        .for_each(|((y, gates), streams)| post_rows(y, gates, streams, width));
+}
+
+fn post_rows(y: &[f32], gates: &[f32], streams: &mut [f32], width: usize) {
     pulp::Arch::new().dispatch(
         #[inline(always)]
         || {
@@ -110,6 +140,13 @@ pub fn hyper_head(streams: &[f32], products: &[f32], mixing: &Mixing<'_>, y: &mu
             }
         },
     );
+}
+
+/// Tokens that one thread takes: all of them unless there are enough for several.
+fn share(tokens: usize, wide: usize) -> usize {
+    // Every value is read, mixed four ways and written, at the speed of memory rather than of arithmetic.
+    const COST: usize = 16;
+    tokens.div_ceil(parallel::pieces(COST * tokens * wide)).next_multiple_of(SIDE).min(tokens)
 }
 
 /// `m · scale + base` of up to [`SIDE`] tokens, one token per lane.

@@ -328,6 +328,6 @@ fn read_entries(
 ) {
     rows.resize(chosen.len() * dim, 0.0);
     for (entry, row) in chosen.iter().zip(rows.chunks_exact_mut(dim)) {
-        cache.read_entry(segment.pages, layer, *entry as usize, row);
+        cache.read_entries(segment.pages, layer, *entry as usize, row);
     }
 }

@@ -166,10 +166,16 @@ impl Cache {
         kv.encode(row, &mut self.slot_mut(slot)[at..][..kv.bytes()]);
     }
 
-    /// Reads the KV row of `position` from the window ring: one of the last `window` positions written.
-    pub(crate) fn read_window(&self, slot: Slot, layer: usize, position: usize, row: &mut [f32]) {
-        let at = self.window_at(layer, position);
-        self.kv.decode(&self.slot(slot)[at..][..self.kv.bytes()], row);
+    /// Reads the KV rows from position `first` on out of the window ring: some of the last `window` positions written.
+    pub(crate) fn read_window(&self, slot: Slot, layer: usize, first: usize, rows: &mut [f32]) {
+        let (dim, bytes) = (self.kv.dim(), self.kv.bytes());
+        // Up to the end of the ring, then on from its start.
+        let straight = (self.window - first % self.window).min(rows.len() / dim);
+        let (rows, wrapped) = rows.split_at_mut(straight * dim);
+        let slot = self.slot(slot);
+        self.kv.decode(&slot[self.window_at(layer, first)..][..straight * bytes], rows);
+        let rest = wrapped.len() / dim * bytes;
+        self.kv.decode(&slot[self.window_at(layer, 0)..][..rest], wrapped);
     }
 
     /// Stores entry `entry` of a compressed layer in the sequence's pages.
@@ -178,9 +184,13 @@ impl Cache {
         kv.encode(row, &mut self.page_mut(page)[at..][..kv.bytes()]);
     }
 
-    pub(crate) fn read_entry(&self, pages: &[Page], layer: usize, entry: usize, row: &mut [f32]) {
-        let (page, at) = self.entry_at(pages, layer, entry);
-        self.kv.decode(&self.page(page)[at..][..self.kv.bytes()], row);
+    /// Reads the entries from `first` on.
+    pub(crate) fn read_entries(&self, pages: &[Page], layer: usize, first: usize, rows: &mut [f32]) {
+        let (dim, per_page) = (self.kv.dim(), self.entries_per_page(layer));
+        for (entry, rows) in spans(first, rows, dim, per_page) {
+            let (page, at) = self.entry_at(pages, layer, entry);
+            self.kv.decode(&self.page(page)[at..][..rows.len() / dim * self.kv.bytes()], rows);
+        }
     }
 
     /// Stores the index key of entry `entry` of a ratio-4 layer.
@@ -189,9 +199,13 @@ impl Cache {
         key.encode(row, &mut self.page_mut(page)[at..][..key.bytes()]);
     }
 
-    pub(crate) fn read_key(&self, pages: &[Page], layer: usize, entry: usize, row: &mut [f32]) {
-        let (page, at) = self.key_at(pages, layer, entry);
-        self.key.decode(&self.page(page)[at..][..self.key.bytes()], row);
+    /// Reads the index keys from entry `first` on.
+    pub(crate) fn read_keys(&self, pages: &[Page], layer: usize, first: usize, rows: &mut [f32]) {
+        let (dim, per_page) = (self.key.dim(), self.entries_per_page(layer));
+        for (entry, rows) in spans(first, rows, dim, per_page) {
+            let (page, at) = self.key_at(pages, layer, entry);
+            self.key.decode(&self.page(page)[at..][..rows.len() / dim * self.key.bytes()], rows);
+        }
     }
 
     /// Stores what a compressor computed for the token at `position`: its values and gates, of equal width.
@@ -231,15 +245,17 @@ impl Cache {
         self.places[layer].slot + position % self.window * self.kv.bytes()
     }
 
+    fn entries_per_page(&self, layer: usize) -> usize {
+        PAGE_TOKENS / self.places[layer].kind.ratio()
+    }
+
     fn entry_at(&self, pages: &[Page], layer: usize, entry: usize) -> (Page, usize) {
-        let place = self.places[layer];
-        let per_page = PAGE_TOKENS / place.kind.ratio();
+        let (place, per_page) = (self.places[layer], self.entries_per_page(layer));
         (pages[entry / per_page], place.page + entry % per_page * self.kv.bytes())
     }
 
     fn key_at(&self, pages: &[Page], layer: usize, entry: usize) -> (Page, usize) {
-        let place = self.places[layer];
-        let per_page = PAGE_TOKENS / place.kind.ratio();
+        let (place, per_page) = (self.places[layer], self.entries_per_page(layer));
         let keys = place.page + per_page * self.kv.bytes();
         (pages[entry / per_page], keys + entry % per_page * self.key.bytes())
     }
@@ -265,6 +281,24 @@ pub(crate) fn state_rows(kind: LayerKind) -> usize {
         LayerKind::Csa => 8,
         LayerKind::Hca => 128,
     }
+}
+
+/// Cuts rows of `dim` that hold entries from `first` on where pages end.
+fn spans(
+    first: usize,
+    mut rows: &mut [f32],
+    dim: usize,
+    per_page: usize,
+) -> impl Iterator<Item = (usize, &mut [f32])> {
+    let mut entry = first;
+    std::iter::from_fn(move || {
+        let count = (per_page - entry % per_page).min(rows.len() / dim);
+        let (span, rest) = std::mem::take(&mut rows).split_at_mut(count * dim);
+        rows = rest;
+        let at = entry;
+        entry += count;
+        (count > 0).then_some((at, span))
+    })
 }
 
 fn rows(shape: &ModelShape, format: CacheFormat) -> Result<(KvRow, KeyRow), RowError> {

@@ -274,17 +274,13 @@ impl Sequence {
     /// Reads the first `count` entries.
     pub(crate) fn recall_entries(&mut self, layer: usize, cache: &Cache, pages: &[Page], count: usize) {
         let dim = cache.kv().dim();
-        for (entry, row) in self.entries.resize(count * dim).chunks_exact_mut(dim).enumerate() {
-            cache.read_entry(pages, layer, entry, row);
-        }
+        cache.read_entries(pages, layer, 0, self.entries.resize(count * dim));
     }
 
     /// Reads the first `count` index keys.
     pub(crate) fn recall_keys(&mut self, layer: usize, cache: &Cache, pages: &[Page], count: usize) {
         let dim = cache.key().dim();
-        for (entry, row) in self.keys.resize(count * dim).chunks_exact_mut(dim).enumerate() {
-            cache.read_key(pages, layer, entry, row);
-        }
+        cache.read_keys(pages, layer, 0, self.keys.resize(count * dim));
     }
 
     /// Moves the turns of the entries that a layer of `kind` completes out, to be put back after use.

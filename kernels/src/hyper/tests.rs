@@ -52,6 +52,30 @@ fn no_tokens_are_no_work() {
     hyper_head(&[], &[], &mixing(&SCALE, &base), &mut []);
 }
 
+/// More rows than one thread takes give what they give alone.
+#[test]
+fn many_rows_are_shared_out_unchanged() {
+    const D: usize = 512;
+    const T: usize = 301;
+    let value = |i: usize| ((i * 7919) % 1013) as f32 / 300.0 - 1.7;
+    let streams: Vec<f32> = (0..T * 4 * D).map(value).collect();
+    let products: Vec<f32> = (0..T * MIXES).map(value).collect();
+    let base: Vec<f32> = (0..MIXES).map(value).collect();
+    let (mut y, mut gates) = (vec![0.0; T * D], vec![0.0; T * GATES]);
+    hyper_pre(&streams, &products, &mixing(&SCALE, &base), &mut y, &mut gates);
+    let mut after = streams.clone();
+    hyper_post(&y, &gates, &mut after);
+    for t in 0..T {
+        let x = &streams[t * 4 * D..][..4 * D];
+        let (mut one, mut own) = (vec![0.0; D], vec![0.0; GATES]);
+        hyper_pre(x, &products[t * MIXES..][..MIXES], &mixing(&SCALE, &base), &mut one, &mut own);
+        let mut mixed = x.to_vec();
+        hyper_post(&one, &own, &mut mixed);
+        assert_eq!((&y[t * D..][..D], &gates[t * GATES..][..GATES]), (&one[..], &own[..]));
+        assert_eq!(&after[t * 4 * D..][..4 * D], mixed);
+    }
+}
+
 fn values(n: usize) -> impl Strategy<Value = Vec<f32>> {
     proptest::collection::vec(-3.0f32..3.0, n)
 }

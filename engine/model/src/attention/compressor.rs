@@ -10,6 +10,7 @@ use fathom_kernels::Ops;
 use fathom_kernels::compress::Candidate;
 use fathom_kernels::linear::Product;
 use fathom_kernels::rope::Turn;
+use rayon::prelude::*;
 
 use super::Stretch;
 use crate::cache::{Cache, Stream, state_rows};
@@ -34,6 +35,8 @@ pub(super) struct Compressor {
 
 /// Candidates of one entry at most.
 const CANDIDATES: usize = 128;
+/// Entries that are worth waking another thread for: a tenth of a millisecond of exponentials.
+const SHARED_ENTRIES: usize = 64;
 
 impl Compressor {
     pub(super) fn load(
@@ -131,14 +134,19 @@ impl Compressor {
             Candidate { gate: &gate[channels..][..dim], value: &value[channels..][..dim] }
         };
         pooled.resize(entries.len() * dim, 0.0);
-        for (entry, row) in entries.zip(pooled.chunks_exact_mut(dim)) {
+        let pool_one = |(entry, row): (usize, &mut [f32])| {
             let mut candidates = [Candidate::default(); CANDIDATES];
-            let own = entry * ratio;
+            let own = (entries.start + entry) * ratio;
             // The A half of the window before, where there is one; the B half (or all) of its own.
             let earlier = (own.saturating_sub(before)..own).map(|position| candidate(position, 0));
             let own = (own..own + ratio).map(|position| candidate(position, width - dim));
             let count = candidates.iter_mut().zip(earlier.chain(own)).map(|(to, from)| *to = from).count();
             step.ops.compress(&candidates[..count], row);
+        };
+        if entries.len() >= SHARED_ENTRIES {
+            pooled.par_chunks_exact_mut(dim).enumerate().with_min_len(SHARED_ENTRIES / 2).for_each(pool_one);
+        } else {
+            pooled.chunks_exact_mut(dim).enumerate().for_each(pool_one);
         }
     }
 

@@ -15,7 +15,7 @@ pub(super) fn store(stretch: &Stretch<'_>, cache: &mut Cache, lanes: &[Lane], se
     let (dim, window, count) = (cache.kv().dim(), cache.window(), segment.tokens.len());
     sequence.earlier = if count > 1 { segment.start.min(window - 1) } else { 0 };
     sequence.window.resize(sequence.earlier * dim, 0.0);
-    read(layer, cache, segment, segment.start - sequence.earlier, &mut sequence.window);
+    cache.read_window(segment.slot, layer, segment.start - sequence.earlier, &mut sequence.window);
     stretch.gather(lanes, dim, |lane| &lane.kv, &mut sequence.window);
     let own = &sequence.window[sequence.earlier * dim..];
     for (token, row) in own.chunks_exact(dim).enumerate().skip(count.saturating_sub(window)) {
@@ -31,11 +31,5 @@ pub(super) fn recall(layer: usize, cache: &Cache, segment: &Segment<'_>, sequenc
     let dim = cache.kv().dim();
     sequence.earlier = segment.start.min(cache.window() - 1);
     sequence.window.resize((sequence.earlier + 1) * dim, 0.0);
-    read(layer, cache, segment, segment.start - sequence.earlier, &mut sequence.window);
-}
-
-fn read(layer: usize, cache: &Cache, segment: &Segment<'_>, first: usize, rows: &mut [f32]) {
-    for (position, row) in (first..).zip(rows.chunks_exact_mut(cache.kv().dim())) {
-        cache.read_window(segment.slot, layer, position, row);
-    }
+    cache.read_window(segment.slot, layer, segment.start - sequence.earlier, &mut sequence.window);
 }

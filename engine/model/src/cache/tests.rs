@@ -40,8 +40,8 @@ fn every_row_of_a_page_and_of_a_slot_has_a_place_of_its_own() {
         for (what, layer, at, n) in written {
             let (mut found, mut expected) = (vec![0.0; 128], row(n));
             match what {
-                0 => cache.read_entry(&pages, layer, at, &mut found),
-                1 => cache.read_key(&pages, layer, at, &mut found),
+                0 => cache.read_entries(&pages, layer, at, &mut found),
+                1 => cache.read_keys(&pages, layer, at, &mut found),
                 _ => cache.read_window(slot, layer, at, &mut found),
             }
             if what == 1 {
@@ -51,6 +51,18 @@ fn every_row_of_a_page_and_of_a_slot_has_a_place_of_its_own() {
             }
             assert_eq!(found, expected, "kind {what}, layer {layer}, row {at}");
         }
+        // Several rows at once are the same rows, over the ends of pages and of the ring.
+        let singly = |read: &dyn Fn(usize, &mut [f32]), first: usize, count: usize| {
+            let mut rows = vec![0.0; count * 128];
+            rows.chunks_mut(128).enumerate().for_each(|(i, row)| read(first + i, row));
+            let mut at_once = vec![0.0; count * 128];
+            read(first, &mut at_once);
+            assert_eq!(at_once, rows);
+        };
+        singly(&|first, rows| cache.read_entries(&pages, 1, first, rows), 3, 120);
+        singly(&|first, rows| cache.read_keys(&pages, 3, first, rows), 60, 68);
+        singly(&|first, rows| cache.read_entries(&pages, 2, first, rows), 1, 3);
+        singly(&|first, rows| cache.read_window(slot, 2, first, rows), 41, 31);
         // The page and the slot that nobody wrote.
         assert!(cache.page(Page(1)).iter().chain(cache.slot(Slot(0))).all(|byte| *byte == 0));
     }
