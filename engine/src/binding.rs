@@ -9,6 +9,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use engine_spec::config::BindingConfig;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use serde::Serialize;
 
@@ -38,6 +39,16 @@ pub fn bind(config: &BindingConfig) -> Report {
     let available = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let threads = config.threads.map_or(available, |n| n as usize);
     Report { cpus, memory, threads }
+}
+
+/// Raises the soft limit of open files to the hard one: the usual 1,024 would end at as many connections, or at half as
+/// many streams of a router.
+pub fn raise_file_limit() {
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
+    if let Err(error) = setrlimit(Resource::Nofile, raised) {
+        tracing::warn!(%error, current = limit.current, "the limit of open files stays as it is");
+    }
 }
 
 fn bind_cpus(list: &str) -> Result<(), String> {

@@ -146,6 +146,14 @@ impl Sequence {
         now >= self.submission.deadline
     }
 
+    /// It waits, and at twice the `speed` (tokens per second) its prompt would still be too late.
+    pub(crate) fn is_hopeless(&self, now: Instant, speed: f64) -> bool {
+        #[expect(clippy::cast_precision_loss, reason = "tokens of a prompt")]
+        let fastest = self.tokens.len() as f64 / (2.0 * speed);
+        let left = self.submission.deadline.saturating_duration_since(now).as_secs_f64();
+        self.seat.is_none() && speed > 0.0 && fastest > left
+    }
+
     /// `tokens` more are in the cache.
     pub(crate) fn advance(&mut self, tokens: usize) {
         self.computed += tokens;

@@ -152,6 +152,19 @@ async fn a_deadline_ends_a_request_with_504() {
 }
 
 #[tokio::test]
+async fn a_prompt_that_cannot_be_in_time_is_dropped_before_it_is_computed() {
+    let rig = rig(16, 2);
+    rig.admission.measured(1000, 1.0);
+    // 3,000 tokens take three seconds; there is one.
+    let mut hopeless = rig.submission(prompt(1, 3000), 5, Kind::Local);
+    hopeless.deadline = Instant::now() + Duration::from_secs(1);
+    let mut events = rig.engine.submit(hopeless).await.unwrap();
+    assert_eq!(collect(&mut events).await.1.unwrap_err().status, 504);
+    assert_eq!(rig.script.steps.load(Ordering::Relaxed), 0);
+    rig.idle().await;
+}
+
+#[tokio::test]
 async fn the_answer_ends_with_eos() {
     let rig = rig(16, 1);
     let asked = prompt(5, 40);

@@ -142,15 +142,16 @@ impl Worker {
         }
     }
 
-    /// Cancelled and late sequences leave before the next step.
+    /// Cancelled and late sequences leave before the next step, and those whose prompt cannot be computed in time.
     fn sweep(&mut self) {
         let now = Instant::now();
-        let over: Vec<SequenceId> =
-            self.live.values().filter(|s| s.is_cancelled() || s.is_late(now)).map(|s| s.id).collect();
+        let speed = self.settings.speed.as_ref().map_or(0.0, |s| s.state().prefill_tokens_per_second);
+        let is_over = |s: &&Sequence| s.is_cancelled() || s.is_late(now) || s.is_hopeless(now, speed);
+        let over: Vec<SequenceId> = self.live.values().filter(is_over).map(|s| s.id).collect();
         for id in over {
             self.fail(
                 id,
-                ApiError::timed_out("The request's deadline passed before its answer was complete."),
+                ApiError::timed_out("The answer cannot be complete before the request's deadline."),
             );
         }
     }

@@ -1,7 +1,7 @@
 //! Decode's side of the hand-over: the prefills it may call, and a request's way through one of them.
 //! In: a reserved request. Out: its events, from the first token on.
 //! Never: a second try of a request that prefill has seen; a peer that is not configured; a wait without an end.
-//! A prefill that does not answer is noticed by its connection: refused or not made within a second, or silent for three.
+//! A prefill that does not answer is noticed by its connection: refused or not made within a second, or silent for four.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -27,13 +27,18 @@ use crate::sequence::{Event, Submission};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// A connection without a sign of life for both together is dead.
+/// A connection without a sign of life for both together is dead. The answer has time for a prefill whose CPUs are all
+/// at work.
 const KEEP_ALIVE: Duration = Duration::from_secs(1);
-const KEEP_ALIVE_ANSWER: Duration = Duration::from_secs(2);
+const KEEP_ALIVE_ANSWER: Duration = Duration::from_secs(3);
+
+/// Bytes under way before prefill waits: of one request, and of all. The defaults (64 KiB) would wait for every frame.
+const STREAM_WINDOW: u32 = 4 << 20;
+const CONNECTION_WINDOW: u32 = 64 << 20;
 
 const HELLO_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Between two rounds of greetings, until every prefill has answered once.
+/// Between two rounds of greetings of those that are not paired.
 const HELLO_EVERY: Duration = Duration::from_millis(250);
 
 /// The configured prefills.
@@ -56,7 +61,7 @@ pub struct Peer {
 /// What is known of a prefill.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Standing {
-    /// Not greeted yet, or the last greeting failed, and why.
+    /// Not greeted yet, or the last greeting or request failed, and why.
     Unknown(String),
     /// It computes alike, so fast.
     Paired { tokens_per_second: f64 },
@@ -68,6 +73,8 @@ impl Peer {
             .map_err(|e| format!("peers.prefill: `{}` is not host:port: {e}", peer.grpc))?
             .connect_timeout(CONNECT_TIMEOUT)
             .tcp_nodelay(true)
+            .initial_stream_window_size(STREAM_WINDOW)
+            .initial_connection_window_size(CONNECTION_WINDOW)
             .http2_keep_alive_interval(KEEP_ALIVE)
             .keep_alive_timeout(KEEP_ALIVE_ANSWER)
             .keep_alive_while_idle(true);
@@ -84,6 +91,13 @@ impl Peer {
 
     fn stands(&self, standing: Standing) {
         *self.standing.lock().unwrap_or_else(PoisonError::into_inner) = standing;
+    }
+
+    /// A prefill that breaks a hand-over is greeted again before others are sent to it in turn.
+    fn failed(&self, error: &ApiError) {
+        if error.status == 502 {
+            self.stands(Standing::Unknown(error.message.clone()));
+        }
     }
 
     async fn greet(&self, contract: &Contract, name: &str) -> Standing {
@@ -107,8 +121,8 @@ impl Peers {
         Ok(Arc::new(Self { name: name.to_owned(), contract, peers, next: AtomicUsize::new(0) }))
     }
 
-    /// Greets every prefill until each has answered once. The process is ready with the first.
-    pub async fn pair(&self, process: &Process) {
+    /// Greets every prefill that is not paired, again and again. The process is ready with the first that is.
+    pub async fn keep_paired(&self, process: &Process) {
         let mut ticks = tokio::time::interval(HELLO_EVERY);
         loop {
             ticks.tick().await;
@@ -125,10 +139,9 @@ impl Peers {
             }
             let speed = self.speed();
             process.admission.told(speed.unwrap_or(0.0));
-            match (speed, missing) {
-                (_, None) => return process.lifecycle.ready(),
-                (Some(_), Some(_)) => process.lifecycle.ready(),
-                (None, Some(missing)) => process.lifecycle.starting(missing),
+            match missing {
+                Some(missing) if speed.is_none() => process.lifecycle.starting(missing),
+                _ => process.lifecycle.ready(),
             }
         }
     }
@@ -154,14 +167,17 @@ impl Peers {
         speeds.reduce(|a, b| a + b)
     }
 
-    /// The prefill that the router named, or the next in turn.
+    /// The prefill that the router named, or the next in turn that is paired; when none is, the next all the same: it
+    /// may just be back.
     ///
     /// # Errors
     /// 400: the named one is not configured here.
     pub fn choose(&self, named: Option<&HeaderValue>) -> Result<&Peer, ApiError> {
         let Some(named) = named else {
             let turn = self.next.fetch_add(1, Ordering::Relaxed) % self.peers.len();
-            return Ok(&self.peers[turn]);
+            let mut in_turn = self.peers[turn..].iter().chain(&self.peers[..turn]);
+            let paired = in_turn.find(|peer| matches!(peer.standing(), Standing::Paired { .. }));
+            return Ok(paired.unwrap_or(&self.peers[turn]));
         };
         self.peers.iter().find(|peer| peer.address.as_bytes() == named.as_bytes()).ok_or_else(|| {
             let message = format!("`{}` is no prefill of this decode.", named.to_str().unwrap_or("?"));
@@ -208,7 +224,7 @@ impl Peers {
                 Event::Failed(error) => return Err(error),
                 _ => return Err(ApiError::internal("The engine answered out of turn.")),
             },
-            first = take_over.run(id, request, deadline) => first?,
+            first = take_over.run(id, request, deadline) => first.inspect_err(|error| peer.failed(error))?,
         };
         engine.commit(id, first).await?;
         Ok(events)

@@ -160,6 +160,49 @@ async fn a_refusal_of_prefill_reaches_the_client_as_it_is() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_a_router_a_dead_prefill_gets_no_more_turns_and_its_return_is_seen() {
+    let mortal = Mortal::start(config(Role::Prefill), loader(&Arc::default(), "scripted")).await;
+    let (second, _) = start(config(Role::Prefill)).await;
+    let first = address(&mortal.node);
+    let mut both = decode_config(&mortal.node);
+    both["peers"] = json!({"prefill": [{"grpc": first}, {"grpc": address(&second)}]});
+    let (decode, _) = start(both).await;
+    mortal.kill().await;
+    let mut failed = 0;
+    for _ in 0..8 {
+        let answer = ask(decode.http, &question("hi", 2, false)).await;
+        assert!([200, 502].contains(&answer.status), "{answer:?}");
+        failed += u32::from(answer.status == 502);
+    }
+    assert!(failed <= 1, "{failed} requests were sent to a prefill known as dead");
+    let mut again = config(Role::Prefill);
+    again["listen"]["grpc"] = json!(first);
+    let (back, _) = start(again).await;
+    let deadline = Instant::now() + crate::rig::PATIENCE;
+    while back.process.metrics.ended_so_far(Outcome::Ok) == 0 {
+        assert!(Instant::now() < deadline, "the prefill that came back gets no turn");
+        assert_eq!(ask(decode.http, &question("hi", 2, false)).await.status, 200);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_prefill_that_drains_is_503_with_a_time_to_come_back() {
+    let mut pair = pair().await;
+    pair.slow.delay_us.store(50_000, Ordering::Relaxed);
+    let running = chat(pair.decode.http, &question(&words(1500), 2, false)).await;
+    let process = Arc::clone(&pair.prefill.process);
+    until("prefill computes", || process.metrics.engine.running.get() == 1).await;
+    let http = pair.decode.http;
+    let refused = async {
+        until("it drains", || process.lifecycle.check().is_err()).await;
+        ask(http, &question("hi", 2, true)).await
+    };
+    let ((), refused, answer) = tokio::join!(pair.prefill.drain(), refused, running.finish());
+    assert_eq!((refused.status, refused.header("retry-after")), (503, Some("1")));
+    assert_eq!(answer.status, 200, "what ran when the drain began ends well");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn s35_a_prompt_too_long_for_prefill_is_its_400() {
     let mut short = config(Role::Prefill);
     short["model"]["contextTokens"] = json!(128);

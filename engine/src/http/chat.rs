@@ -251,7 +251,11 @@ impl Reply {
                 self.record.failed(&error);
                 Turn::Failed(error)
             }
-            event => Turn::Failed(unexpected(&event)),
+            event => {
+                let error = unexpected(&event);
+                self.record.failed(&error);
+                Turn::Failed(error)
+            }
         }
     }
 

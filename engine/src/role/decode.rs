@@ -29,12 +29,8 @@ pub async fn start(config: EngineConfig, binding: Report, loader: Loader) -> Res
         let engine = start_engine(&process, loaded.step, false)?;
         api.serve(Serving { chat: Arc::new(loaded.chat), source: Source::Peers(Arc::clone(&peers)) });
         process.lifecycle.starting("no prefill is paired yet");
-        let pairing = async {
-            peers.pair(&process).await;
-            std::future::pending::<()>().await;
-        };
         tokio::select! {
-            () = pairing => Ok(()),
+            () = peers.keep_paired(&process) => Ok(()),
             ended = watch(&process, &engine) => ended,
         }
     });

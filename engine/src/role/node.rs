@@ -46,8 +46,8 @@ pub enum RoleError {
     Config(String),
     #[error("{what}")]
     System { what: &'static str, source: std::io::Error },
-    #[error("the prefill service ended: {0}")]
-    Grpc(String),
+    #[error("a part of the process failed: {0}")]
+    Part(String),
     #[error("the engine stopped by itself; the log says why")]
     EngineStopped,
     #[error("{0}")]
@@ -57,7 +57,7 @@ pub enum RoleError {
 impl RoleError {
     /// Whether another start with the same input would fail the same way.
     pub fn is_lasting(&self) -> bool {
-        !matches!(self, RoleError::EngineStopped | RoleError::Grpc(_))
+        !matches!(self, RoleError::EngineStopped | RoleError::Part(_))
     }
 }
 
@@ -102,6 +102,7 @@ pub struct Node {
 impl Node {
     /// Binds and serves HTTP.
     pub(super) async fn listen(process: &Arc<Process>, router: Router) -> Result<Self, RoleError> {
+        crate::binding::raise_file_limit();
         let listener = server::bind("listen.http", process.config.listen.http).await?;
         let http = local_addr(&listener)?;
         let (stop, mut tasks) = (CancellationToken::new(), JoinSet::new());
@@ -159,7 +160,7 @@ impl Node {
             match ended {
                 Ok(Ok(())) => {}
                 Ok(Err(error)) => return error,
-                Err(panic) => return RoleError::Grpc(panic.to_string()),
+                Err(panic) => return RoleError::Part(panic.to_string()),
             }
         }
         std::future::pending().await
@@ -205,7 +206,7 @@ pub(super) async fn load(process: &Arc<Process>, loader: Loader) -> Result<Loade
             let _ = sender.send(result);
         })
         .map_err(|source| RoleError::System { what: "starting the loader", source })?;
-    receiver.await.unwrap_or_else(|_| Err(RoleError::WarmUp("the loader panicked".to_owned())))
+    receiver.await.unwrap_or_else(|_| Err(RoleError::Part("the loader panicked".to_owned())))
 }
 
 /// Computes one chunk twice, the first time to touch memory, and times the second: mu before any request.

@@ -12,6 +12,7 @@ use tonic::transport::server::TcpIncoming;
 
 use super::node::{Loader, Node, RoleError, load, local_addr, start_engine, watch};
 use crate::binding::Report;
+use crate::chain::chain;
 use crate::grpc::contract::contract;
 use crate::grpc::server::{Loaded, PrefillService};
 use crate::http::server::bind;
@@ -24,7 +25,7 @@ const MAX_REQUEST_BYTES: usize = 16 << 20;
 const MAX_STREAMS: u32 = 1024;
 
 /// A decode that gives no sign of life for so long is gone, and what it asked for is freed.
-const KEEP_ALIVE: Duration = Duration::from_secs(2);
+const KEEP_ALIVE: Duration = Duration::from_secs(5);
 
 /// Listens, and loads in the background.
 ///
@@ -65,5 +66,5 @@ async fn serve(
         .add_service(PrefillServer::new(service).max_decoding_message_size(MAX_REQUEST_BYTES))
         .serve_with_incoming_shutdown(incoming, stop.cancelled_owned())
         .await
-        .map_err(|error| RoleError::Grpc(error.to_string()))
+        .map_err(|error| RoleError::Part(format!("prefill service: {}", chain(&error))))
 }

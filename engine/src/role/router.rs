@@ -118,7 +118,7 @@ async fn serve(
     hurry: CancellationToken,
     listening: impl FnOnce(SocketAddr),
 ) -> Result<(), RouterError> {
-    server::raise_file_limit();
+    crate::binding::raise_file_limit();
     let router = Arc::new(Router::new(config)?);
     let address = config.listen.http;
     let listener =

@@ -116,7 +116,7 @@ async fn a_client_that_does_not_read_holds_the_decode_back() {
 async fn two_thousand_streams_run_at_once_within_bounded_memory_and_leave_nothing() {
     const STREAMS: usize = 2000;
     const BOUND_KIB: u64 = 300 << 10;
-    crate::role::router::server::raise_file_limit();
+    crate::binding::raise_file_limit();
     let bench = Bench::start(2, |config| config.admission.max_queued_requests = 4000).await;
     bench.decodes.iter().for_each(|decode| decode.streams(&["data: 1\n\n"], End::WhenReleased));
     let before = resident_kib();
