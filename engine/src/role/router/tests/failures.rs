@@ -105,7 +105,7 @@ async fn a_lone_decode_that_cannot_be_reached_is_an_error_at_once_and_used_when_
     bench.decodes[0].come_back().await;
     let back = Instant::now();
     eventually(|| async { bench.chat("{}").await.status == 200 }).await;
-    assert!(back.elapsed() < Duration::from_millis(1500), "{:?}", back.elapsed());
+    assert!(back.elapsed() < Duration::from_secs(3), "{:?}", back.elapsed());
 }
 
 #[tokio::test]
@@ -133,7 +133,7 @@ async fn a_client_that_leaves_within_a_stream_is_known_to_the_decode_at_once() {
     let left = Instant::now();
     drop(connection);
     eventually(|| async { bench.decode().left() == 1 }).await;
-    assert!(left.elapsed() < Duration::from_millis(500), "{:?}", left.elapsed());
+    assert!(left.elapsed() < Duration::from_secs(2), "{:?}", left.elapsed());
     bench.settles().await;
     assert!(bench.metric("fathom_requests_total{outcome=\"client_gone\"} 1").await);
 }
