@@ -14,7 +14,7 @@ use engine_proto::v1::{self, Contract, HelloRequest, PrefillRequest};
 use engine_spec::config::PrefillPeer;
 use http::HeaderValue;
 use tonic::transport::{Channel, Endpoint};
-use tonic::{Request, Streaming};
+use tonic::{Request, Status, Streaming};
 
 use super::assembly::Assembly;
 use super::verdict::from_status;
@@ -23,6 +23,7 @@ use crate::admission::Permit;
 use crate::engine::{Engine, EventStream};
 use crate::process::Process;
 use crate::sample::{Sampled, Sampling};
+use crate::schedule::SequenceId;
 use crate::sequence::{Event, Submission};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
@@ -217,14 +218,14 @@ impl Peers {
                 return Err(ApiError::internal("The engine answered out of turn."));
             }
         }
-        let mut take_over = TakeOver { peers: self, process, engine, peer, permit, tokens, epoch };
+        let mut take_over = TakeOver { peers: self, process, engine, peer, permit, tokens, epoch, deadline };
         let id = events.id();
         let first = tokio::select! {
             event = events.next() => match event {
                 Event::Failed(error) => return Err(error),
                 _ => return Err(ApiError::internal("The engine answered out of turn.")),
             },
-            first = take_over.run(id, request, deadline) => first.inspect_err(|error| peer.failed(error))?,
+            first = take_over.run(id, request) => first.inspect_err(|error| peer.failed(error))?,
         };
         engine.commit(id, first).await?;
         Ok(events)
@@ -240,19 +241,15 @@ struct TakeOver<'a> {
     permit: Permit,
     tokens: usize,
     epoch: u64,
+    deadline: Instant,
 }
 
 impl TakeOver<'_> {
-    async fn run(
-        &mut self,
-        id: crate::schedule::SequenceId,
-        request: PrefillRequest,
-        deadline: Instant,
-    ) -> Result<Sampled, ApiError> {
+    async fn run(&mut self, id: SequenceId, request: PrefillRequest) -> Result<Sampled, ApiError> {
         let mut request = Request::new(request);
-        request.set_timeout(deadline.saturating_duration_since(Instant::now()));
+        request.set_timeout(self.deadline.saturating_duration_since(Instant::now()));
         let stream = self.peer.client.clone().prefill(request).await;
-        let mut stream = stream.map_err(|status| from_status(&status, &self.peer.address))?.into_inner();
+        let mut stream = stream.map_err(|status| self.ended(&status))?.into_inner();
         let contract = &self.peers.contract;
         let size = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
         let pages = engine_spec::memory::CacheFormat::pages_for(self.tokens);
@@ -281,9 +278,19 @@ impl TakeOver<'_> {
     }
 
     async fn message(&self, stream: &mut Streaming<v1::PrefillEvent>) -> Result<Message, ApiError> {
-        let message = stream.message().await.map_err(|status| from_status(&status, &self.peer.address))?;
+        let message = stream.message().await.map_err(|status| self.ended(&status))?;
         let message = message.ok_or_else(|| self.broken(&"the stream ended before its commit"))?;
         message.event.ok_or_else(|| self.broken(&"a message of an unknown kind"))
+    }
+
+    /// A call that our own timer cut looks like a broken one.
+    fn ended(&self, status: &Status) -> ApiError {
+        match from_status(status, &self.peer.address) {
+            error if error.status == 502 && Instant::now() >= self.deadline => {
+                ApiError::timed_out("The request's deadline passed while its prompt was computed.")
+            }
+            error => error,
+        }
     }
 
     /// The prefill's speed moved.

@@ -2,16 +2,24 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use engine_proto::v1::prefill_client::PrefillClient;
+use engine_proto::v1::prefill_event::Event as Message;
+use engine_proto::v1::{Contract, HelloRequest, PrefillRequest, Sampling};
 use engine_spec::Role;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
+use tonic::Code;
+
+use super::contract::{Identity, contract};
+use crate::chat::{Chat, ChatOptions};
 
 use crate::metrics::Outcome;
 use crate::rig::{
-    Mortal, ask, call, chat, config, get, idle, launch, loader, question, ready, start, until, words,
+    CHECKPOINT, Mortal, ask, call, chat, config, get, idle, launch, loader, question, ready, start, until,
+    words,
 };
 use crate::role::Node;
-use crate::step::script::Script;
+use crate::step::script::{Script, ScriptStep};
 
 struct Pair {
     prefill: Node,
@@ -200,6 +208,74 @@ async fn a_prefill_that_drains_is_503_with_a_time_to_come_back() {
     let ((), refused, answer) = tokio::join!(pair.prefill.drain(), refused, running.finish());
     assert_eq!((refused.status, refused.header("retry-after")), (503, Some("1")));
     assert_eq!(answer.status, 200, "what ran when the drain began ends well");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_deadline_travels_and_ends_both_sides() {
+    let (prefill, slow) = start(config(Role::Prefill)).await;
+    let mut hasty = decode_config(&prefill);
+    hasty["requestTimeoutMs"] = json!(300);
+    let (decode, _) = start(hasty).await;
+    slow.delay_us.store(100_000, Ordering::Relaxed);
+    let answer = ask(decode.http, &question(&words(1500), 2, false)).await;
+    assert_eq!((answer.status, answer.json()["error"]["code"].as_str()), (504, Some("timeout")));
+    idle(&decode).await;
+    idle(&prefill).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn calls_that_make_no_sense_are_refused() {
+    let (prefill, _) = start(config(Role::Prefill)).await;
+    let channel = tonic::transport::Endpoint::from_shared(format!("http://{}", address(&prefill))).unwrap();
+    let mut client = PrefillClient::connect(channel).await.unwrap();
+    let no_contract = client.hello(HelloRequest::default()).await.unwrap_err();
+    assert_eq!(no_contract.code(), Code::InvalidArgument);
+    let wrong = HelloRequest { contract: Some(Contract::default()), ..HelloRequest::default() };
+    let refused = client.hello(wrong).await.unwrap_err();
+    assert_eq!(refused.code(), Code::FailedPrecondition);
+    let contract = contract_of(&prefill);
+    let request = |tokens: Vec<u32>, top_logprobs: u32| PrefillRequest {
+        contract: Some(contract.clone()),
+        tokens,
+        top_logprobs,
+        sampling: Some(Sampling {
+            temperature: f32::NAN,
+            top_p: -1.0,
+            min_p: f32::INFINITY,
+            ..Sampling::default()
+        }),
+        ..PrefillRequest::default()
+    };
+    for tokens in [vec![], vec![896], vec![u32::MAX, 1], vec![5; 8192]] {
+        let refused = client.prefill(request(tokens, 0)).await.unwrap_err();
+        assert_eq!(refused.code(), Code::InvalidArgument, "{refused:?}");
+    }
+    // Odd wishes harm nobody.
+    let mut stream = client.prefill(request(vec![5; 300], u32::MAX)).await.unwrap().into_inner();
+    let mut last = None;
+    while let Some(event) = stream.message().await.unwrap() {
+        last = event.event;
+    }
+    let Some(Message::Commit(commit)) = last else { panic!("{last:?}") };
+    assert!(commit.first.unwrap().top.len() <= 20);
+    idle(&prefill).await;
+}
+
+/// What a decode with the tests' model would say.
+fn contract_of(prefill: &Node) -> Contract {
+    let step = ScriptStep::new(Arc::default(), 896, 1, 1);
+    let identity =
+        Identity { fingerprint: "scripted".to_owned(), tokenizer_hash: tokenizer_hash(), index_top_k: 64 };
+    contract(&prefill.process.config, &identity, &step)
+}
+
+fn tokenizer_hash() -> String {
+    let options = ChatOptions {
+        model_name: "needle".to_owned(),
+        context_tokens: 64,
+        defaults: engine_spec::config::ChatConfig::default(),
+    };
+    Chat::open(std::path::Path::new(CHECKPOINT), options).unwrap().tokenizer_hash().to_owned()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -295,3 +295,38 @@ async fn tokenize_and_detokenize_are_inverse() {
     let text = call(node.http, "POST", "/detokenize", "", body.as_bytes()).await.finish().await;
     assert!(text.text().contains("The code for harbor is 4821."), "{text:?}");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_body_makes_a_500() {
+    let (node, _) = unified(json!({})).await;
+    let good = question("The code for harbor is 4821. What is the code for harbor?", 3, false);
+    // Any damage, the same in every run.
+    let mut seed = 1_u64;
+    let mut draw = |below: usize| {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        usize::try_from(seed >> 33).unwrap() % below
+    };
+    let pieces: [&[u8]; 8] = [b"null", b"-1", b"1e999", b"[[[[", b"{}", b"\xff", b"\"", b"\\u0000"];
+    for _ in 0..150 {
+        let mut body = good.clone();
+        for _ in 0..=draw(3) {
+            let at = draw(body.len());
+            let end = (at + draw(12)).min(body.len());
+            body.splice(at..end, pieces[draw(pieces.len())].iter().copied());
+        }
+        let answer = ask(node.http, &body).await;
+        assert!(answer.status < 500, "{answer:?} to {}", String::from_utf8_lossy(&body));
+    }
+    idle(&node).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_step_that_takes_long_shows_as_a_stall() {
+    let (node, script) = unified(json!({})).await;
+    let engine = node.process.engine.get().unwrap();
+    script.delay_us.store(600_000, Ordering::Relaxed);
+    let call = chat(node.http, &question("hi", 1, false)).await;
+    until("it stalls", || engine.stalled_for() > Duration::from_millis(400)).await;
+    assert_eq!(call.finish().await.status, 200);
+    until("it moves again", || engine.stalled_for() < Duration::from_millis(300)).await;
+}
