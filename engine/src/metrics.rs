@@ -120,8 +120,8 @@ impl Metrics {
         let mut registry = Registry::with_prefix("fathom");
         let r = &mut registry;
         let engine = EngineMetrics {
-            running: add(r, "running", "Sequences that hold a request slot", Gauge::default()),
-            waiting: add(r, "waiting", "Sequences that wait for a request slot", Gauge::default()),
+            running: add(r, "requests_running", "Sequences that hold a request slot", Gauge::default()),
+            waiting: add(r, "requests_waiting", "Sequences that wait for a request slot", Gauge::default()),
             retractions: add(
                 r,
                 "retractions",

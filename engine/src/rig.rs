@@ -127,7 +127,7 @@ pub(crate) async fn idle(node: &Node) {
     .await;
     until("the gauges agree", || {
         let text = node.process.scrape();
-        ["fathom_running 0", "fathom_waiting 0", "fathom_admission_backlog_tokens 0"]
+        ["fathom_requests_running 0", "fathom_requests_waiting 0", "fathom_admission_backlog_tokens 0"]
             .iter()
             .all(|line| text.lines().any(|l| l == *line))
     })

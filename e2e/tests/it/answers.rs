@@ -25,8 +25,8 @@ fn rows_up_to_5000_tokens_are_answered_with_fp8_index_keys() {
 }
 
 #[test]
-fn rows_up_to_5000_tokens_are_answered_with_fp4_index_keys() {
-    check(&ask(|spec| spec["model"]["indexer"]["keyFormat"] = json!("fp4"), short_rows()));
+fn rows_up_to_5000_tokens_are_answered_with_bf16_index_keys() {
+    check(&ask(|spec| spec["model"]["indexer"]["keyFormat"] = json!("bf16"), short_rows()));
 }
 
 #[test]

@@ -13,7 +13,7 @@ const REQUESTS: usize = 64;
 
 /// What must be zero when nothing runs, on prefill and on decode.
 const OCCUPIED: [&str; 4] = [
-    r#"fathom_kv_pages{pool="full",state="used"}"#,
+    r#"fathom_kv_pages{pool="device",state="used"}"#,
     r#"fathom_request_slots{state="used"}"#,
     "fathom_admission_backlog_tokens",
     "fathom_requests_running",
