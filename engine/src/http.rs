@@ -1,5 +1,5 @@
 //! The HTTP interface of the computing roles: probes and metrics everywhere, the OpenAI API where requests are owned.
-//! In: a [`Process`], and an [`Api`](chat::Api) for decode and unified. Out: axum routers.
+//! In: a [`Process`], and an [`Api`] for decode and unified. Out: axum routers.
 //! Never: HTML, redirects, an error without a JSON body.
 
 use std::sync::Arc;

@@ -27,7 +27,6 @@ pub async fn run(config: EngineConfig, binding: Report) -> Result<(), RoleError>
         Role::Decode => decode::start(config, binding, loader).await?,
         Role::Unified => unified::start(config, binding, loader).await?,
     };
-    node.announce()?;
     node.run_until_told().await
 }
 

@@ -118,7 +118,7 @@ impl Node {
     ///
     /// # Errors
     /// Nobody reads stdout any more.
-    pub fn announce(&self) -> Result<(), RoleError> {
+    fn announce(&self) -> Result<(), RoleError> {
         let line = json!({
             "event": "listening",
             "role": self.process.config.role,
@@ -132,7 +132,7 @@ impl Node {
             .map_err(|source| RoleError::System { what, source })
     }
 
-    /// Serves until SIGTERM or SIGINT, then drains.
+    /// Says where it listens and serves until SIGTERM or SIGINT, then drains; a second signal ends the drain.
     ///
     /// # Errors
     /// A part of the process failed.
@@ -140,17 +140,19 @@ impl Node {
         let what = "handling signals";
         let listen = |kind| signal(kind).map_err(|source| RoleError::System { what, source });
         let (mut term, mut int) = (listen(SignalKind::terminate())?, listen(SignalKind::interrupt())?);
-        let told = async {
+        // Only now: whoever reads the line may send a signal at once.
+        self.announce()?;
+        let mut told = async || {
             tokio::select! {
                 _ = term.recv() => "SIGTERM",
                 _ = int.recv() => "SIGINT",
             }
         };
         tokio::select! {
-            signal = told => tracing::info!(signal, "draining"),
+            signal = told() => tracing::info!(signal, "draining"),
             error = self.failure() => return Err(error),
         }
-        self.drain().await;
+        self.drain(told()).await;
         Ok(())
     }
 
@@ -166,18 +168,24 @@ impl Node {
         std::future::pending().await
     }
 
-    /// Refuses new requests, lets running ones end within the configured time, ends the rest, stops.
-    pub async fn drain(&mut self) {
+    /// Refuses new requests, lets running ones end within the configured time or until `hurry`, ends the rest, stops.
+    pub async fn drain<T>(&mut self, hurry: impl Future<Output = T>) {
         let process = &self.process;
         process.lifecycle.drain();
         process.requests.close();
         let time = Duration::from_millis(process.config.drain_timeout_ms);
-        if timeout(time, process.requests.wait()).await.is_err() {
+        let ended = tokio::select! {
+            ended = timeout(time, process.requests.wait()) => ended.is_ok(),
+            _ = hurry => false,
+        };
+        if !ended {
             let left = process.requests.len();
-            tracing::warn!(left, "drain timeout: ending what still runs");
+            tracing::warn!(left, "ending what still runs");
         }
         if let Some(engine) = process.engine.get() {
-            engine.stop(ApiError::unavailable("This server is shutting down.")).await;
+            // A step may be long: who waits for it is cut instead of told.
+            let stop = engine.stop(ApiError::unavailable("This server is shutting down."));
+            let _ = timeout(LAST_WORDS, stop).await;
         }
         let _ = timeout(LAST_WORDS, process.requests.wait()).await;
         self.stop.cancel();

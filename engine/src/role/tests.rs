@@ -1,3 +1,4 @@
+use std::future::{pending, ready as done};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -21,7 +22,7 @@ async fn a_drain_lets_running_answers_end_and_refuses_new_ones() {
     let mut running = chat(http, &question("hi", 300, true)).await;
     running.read(1000).await;
     let drain = async {
-        node.drain().await;
+        node.drain(pending::<()>()).await;
         node
     };
     let watch = async {
@@ -47,9 +48,21 @@ async fn what_outlasts_the_drain_gets_an_error_event() {
     let mut running = chat(node.http, &question("hi", 8000, true)).await;
     running.read(1000).await;
     let begun = Instant::now();
-    let ((), answer) = tokio::join!(node.drain(), running.finish());
+    let ((), answer) = tokio::join!(node.drain(pending::<()>()), running.finish());
     assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
     assert!(!answer.whole);
+    assert_eq!(answer.events().pop().unwrap()["error"]["code"], 503);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_second_signal_ends_the_drain() {
+    let (mut node, script) = start(config(Role::Unified)).await;
+    script.delay_us.store(5000, Ordering::Relaxed);
+    let mut running = chat(node.http, &question("hi", 8000, true)).await;
+    running.read(1000).await;
+    let begun = Instant::now();
+    let ((), answer) = tokio::join!(node.drain(done(())), running.finish());
+    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
     assert_eq!(answer.events().pop().unwrap()["error"]["code"], 503);
 }
 

@@ -23,7 +23,7 @@ const SLOT_BYTES: usize = 16;
 pub(crate) struct Script {
     /// Time of a step.
     pub(crate) delay_us: AtomicU64,
-    /// The steps from this one on fail while `failures` lasts.
+    /// So many of the next steps fail.
     pub(crate) failures: AtomicU64,
     pub(crate) steps: AtomicU64,
     pub(crate) tokens: AtomicU64,
@@ -36,7 +36,7 @@ pub(crate) struct ScriptStep {
     slots: Vec<Vec<u8>>,
 }
 
-/// Tokens that answers are made of: `first .. first + count`, plain bytes for a byte-level tokenizer.
+/// Tokens that answers are made of: plain words of the tests' tokenizer.
 const ANSWER_TOKENS: std::ops::Range<u32> = 300..500;
 
 impl ScriptStep {
