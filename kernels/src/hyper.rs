@@ -25,6 +25,8 @@ pub const GATES: usize = STREAMS + STREAMS * STREAMS;
 /// Tokens whose coefficients are computed side by side.
 const SIDE: usize = 8;
 type Side = [f32; SIDE];
+/// `[j][k]`, for eight tokens.
+type Matrix = [[Side; STREAMS]; STREAMS];
 
 /// The learned constants of one site.
 #[derive(Debug, Clone, Copy)]
@@ -74,16 +76,15 @@ fn pre_rows(streams: &[f32], products: &[f32], mixing: &Mixing<'_>, y: &mut [f32
             for first in (0..tokens).step_by(SIDE) {
                 let here = SIDE.min(tokens - first);
                 let streams = &streams[first * STREAMS * width..][..here * STREAMS * width];
-                let mut m = [[0.0f32; SIDE]; MIXES];
-                load(&mut m, streams, &products[first * MIXES..][..here * MIXES], mixing);
-                coefficients(&mut m, mixing);
+                let mut logits = [[0.0f32; SIDE]; MIXES];
+                load(&mut logits, streams, &products[first * MIXES..][..here * MIXES], mixing);
+                let (pre, post, c) = coefficients(&logits, mixing);
                 let y = &mut y[first * width..][..here * width];
                 for (t, y) in y.chunks_exact_mut(width).enumerate() {
-                    let pre: [f32; STREAMS] = std::array::from_fn(|j| m[j][t]);
-                    collapse(&streams[t * STREAMS * width..][..STREAMS * width], &pre, y);
+                    collapse(&streams[t * STREAMS * width..][..STREAMS * width], &pre.map(|j| j[t]), y);
                     let gates = &mut gates[(first + t) * GATES..][..GATES];
-                    for (gate, m) in gates.iter_mut().zip(&m[STREAMS..]) {
-                        *gate = m[t];
+                    for (gate, side) in gates.iter_mut().zip(post.iter().chain(c.as_flattened())) {
+                        *gate = side[t];
                     }
                 }
             }
@@ -162,55 +163,59 @@ fn load(m: &mut [Side; MIXES], streams: &[f32], products: &[f32], mixing: &Mixin
     }
 }
 
-/// Turns logits into pre, post and C, in place.
-#[expect(clippy::needless_range_loop, reason = "one lane of several rows at once")]
+/// Turns logits into pre, post and C.
 #[inline(always)]
-fn coefficients(m: &mut [Side; MIXES], mixing: &Mixing<'_>) {
-    for j in 0..STREAMS {
-        for t in 0..SIDE {
-            m[j][t] = sigmoid(m[j][t]) + mixing.eps;
-            m[STREAMS + j][t] = 2.0 * sigmoid(m[STREAMS + j][t]);
-        }
-    }
-    let (_, c) = m.split_at_mut(2 * STREAMS);
-    softmax_rows(c, mixing.eps);
-    divide_by_sums(c, 1, STREAMS, mixing.eps);
+fn coefficients(m: &[Side; MIXES], mixing: &Mixing<'_>) -> ([Side; STREAMS], [Side; STREAMS], Matrix) {
+    let eps = mixing.eps;
+    let pre = std::array::from_fn(|j| m[j].map(|x| sigmoid(x) + eps));
+    let post = std::array::from_fn(|j| m[STREAMS + j].map(|x| 2.0 * sigmoid(x)));
+    let mut c = std::array::from_fn(|j| std::array::from_fn(|k| m[2 * STREAMS + STREAMS * j + k]));
+    softmax_rows(&mut c, eps);
+    divide_columns(&mut c, eps);
     for _ in 1..mixing.iterations {
-        divide_by_sums(c, STREAMS, 1, mixing.eps);
-        divide_by_sums(c, 1, STREAMS, mixing.eps);
+        divide_rows(&mut c, eps);
+        divide_columns(&mut c, eps);
     }
+    (pre, post, c)
 }
 
 #[inline(always)]
-fn softmax_rows(c: &mut [Side], eps: f32) {
-    for row in c.chunks_exact_mut(STREAMS) {
-        for t in 0..SIDE {
-            let max = row[0][t].max(row[1][t]).max(row[2][t]).max(row[3][t]);
-            let mut sum = 0.0;
-            for k in row.iter_mut() {
-                k[t] = exp(k[t] - max);
-                sum += k[t];
-            }
-            for k in row.iter_mut() {
-                k[t] = k[t] / sum + eps;
-            }
+fn softmax_rows(c: &mut Matrix, eps: f32) {
+    for row in c {
+        let max: Side = std::array::from_fn(|t| row[0][t].max(row[1][t]).max(row[2][t]).max(row[3][t]));
+        for k in row.iter_mut() {
+            *k = std::array::from_fn(|t| exp(k[t] - max[t]));
+        }
+        let sum = sum(&[row[0], row[1], row[2], row[3]], 0.0);
+        for k in row.iter_mut() {
+            *k = std::array::from_fn(|t| k[t] / sum[t] + eps);
         }
     }
 }
 
-/// Divides every line by (its sum + eps); lines start `stride` apart and their elements are `step` apart.
-#[expect(clippy::needless_range_loop, reason = "one lane of several rows at once")]
 #[inline(always)]
-fn divide_by_sums(c: &mut [Side], stride: usize, step: usize, eps: f32) {
-    for line in 0..STREAMS {
-        let at = |k: usize| line * stride + k * step;
-        for t in 0..SIDE {
-            let inverse = 1.0 / (c[at(0)][t] + c[at(1)][t] + c[at(2)][t] + c[at(3)][t] + eps);
-            for k in 0..STREAMS {
-                c[at(k)][t] *= inverse;
-            }
+fn divide_rows(c: &mut Matrix, eps: f32) {
+    for row in c {
+        let inverse = sum(&[row[0], row[1], row[2], row[3]], eps).map(|sum| 1.0 / sum);
+        for k in row.iter_mut() {
+            *k = std::array::from_fn(|t| k[t] * inverse[t]);
         }
     }
+}
+
+#[inline(always)]
+fn divide_columns(c: &mut Matrix, eps: f32) {
+    for k in 0..STREAMS {
+        let inverse = sum(&[c[0][k], c[1][k], c[2][k], c[3][k]], eps).map(|sum| 1.0 / sum);
+        for row in c.iter_mut() {
+            row[k] = std::array::from_fn(|t| row[k][t] * inverse[t]);
+        }
+    }
+}
+
+#[inline(always)]
+fn sum(x: &[Side; STREAMS], eps: f32) -> Side {
+    std::array::from_fn(|t| (x[0][t] + x[1][t]) + (x[2][t] + x[3][t]) + eps)
 }
 
 #[inline(always)]
@@ -228,15 +233,32 @@ fn collapse(streams: &[f32], pre: &[f32; STREAMS], y: &mut [f32]) {
 #[inline(always)]
 fn expand(streams: &mut [f32], y: &[f32], gates: &[f32]) {
     let width = y.len();
-    let (post, c) = gates.split_at(STREAMS);
+    let (post, c) = gates[..GATES].split_at(STREAMS);
     let (x0, rest) = streams.split_at_mut(width);
     let (x1, rest) = rest.split_at_mut(width);
     let (x2, x3) = rest.split_at_mut(width);
-    let x3 = &mut x3[..width];
-    for i in 0..width {
+    let whole = width - width % SIDE;
+    let blocks = y[..whole].as_chunks::<SIDE>().0.iter();
+    let pairs = (x0[..whole].as_chunks_mut::<SIDE>().0.iter_mut())
+        .zip(x1[..whole].as_chunks_mut::<SIDE>().0)
+        .zip(x2[..whole].as_chunks_mut::<SIDE>().0)
+        .zip(x3[..whole].as_chunks_mut::<SIDE>().0);
+    for ((((x0, x1), x2), x3), y) in pairs.zip(blocks) {
+        // Copied out first: every new value needs all four old ones.
+        let old = [*x0, *x1, *x2, *x3];
+        let new = |k: usize| -> Side {
+            std::array::from_fn(|t| {
+                post[k] * y[t]
+                    + (c[k] * old[0][t] + c[4 + k] * old[1][t])
+                    + (c[8 + k] * old[2][t] + c[12 + k] * old[3][t])
+            })
+        };
+        (*x0, *x1, *x2, *x3) = (new(0), new(1), new(2), new(3));
+    }
+    for i in whole..width {
         let old = [x0[i], x1[i], x2[i], x3[i]];
         let new = |k: usize| {
-            post[k] * y[i] + c[k] * old[0] + c[4 + k] * old[1] + c[8 + k] * old[2] + c[12 + k] * old[3]
+            post[k] * y[i] + (c[k] * old[0] + c[4 + k] * old[1]) + (c[8 + k] * old[2] + c[12 + k] * old[3])
         };
         (x0[i], x1[i], x2[i], x3[i]) = (new(0), new(1), new(2), new(3));
     }
