@@ -43,7 +43,7 @@ enum Beyond {
     /// Ratio 4: the entries that the indexer selects.
     Selected(Box<(Compressor, Indexer)>),
     /// Ratio 128: all entries.
-    All(Compressor),
+    All(Box<Compressor>),
 }
 
 impl Attention {
@@ -74,7 +74,7 @@ impl Attention {
                     let main = main(loader)?;
                     Beyond::Selected(Box::new((main, Indexer::load(loader, &name("indexer."), shape)?)))
                 }
-                LayerKind::Hca => Beyond::All(main(loader)?),
+                LayerKind::Hca => Beyond::All(Box::new(main(loader)?)),
             },
         })
     }
