@@ -3,13 +3,11 @@
 //! Never: a worker that does not take requests; a suspect while another is ready.
 
 mod least_backlog;
-mod round_robin;
 
 use crate::admission::WorkerLoad;
 use crate::health::WorkerState;
 
 pub use least_backlog::LeastBacklog;
-pub use round_robin::RoundRobin;
 
 /// What a policy may know of a worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,8 +30,6 @@ pub struct Choice {
 pub enum Reason {
     /// The only ones that take requests.
     OnlyOnes,
-    /// It was their turn.
-    Turn,
     /// They carry the least.
     LeastBacklog { decode_running: u32, prefill_backlog_tokens: u64 },
 }
@@ -42,7 +38,6 @@ impl std::fmt::Display for Reason {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Reason::OnlyOnes => f.write_str("the only ones that take requests"),
-            Reason::Turn => f.write_str("their turn"),
             Reason::LeastBacklog { decode_running, prefill_backlog_tokens } => {
                 write!(f, "least load: {decode_running} running, {prefill_backlog_tokens} tokens to prefill")
             }
