@@ -243,6 +243,3 @@ fn available(facts: &NodeFacts, numa: Option<u32>, plan: &Plan) -> u64 {
     let machine = facts.memory.value().map_or(0, |memory| memory.available);
     if spans { machine.min(limit) } else { limit }
 }
-
-#[cfg(test)]
-mod tests;

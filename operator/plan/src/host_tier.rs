@@ -65,17 +65,14 @@ fn room_replicas(
     };
     let needs: u64 = sized.iter().map(|(placement, pool)| in_host(placement.demand, pool)).sum();
     let room_bytes = headroom.saturating_sub(needs);
-    if room.total > 0
-        && own > 0
-        && input.weight_bytes.is_some_and(|weights| weights > room.available)
-        && pools > 0
-    {
-        report.note(format!(
-            "{}: the weights ({}) do not stay in memory ({} available) and are read from disk again and again",
-            crate::report::place(&room.facts.node, room.numa_node),
-            gib(input.weight_bytes.unwrap_or(0)),
-            gib(room.available),
-        ));
+    for Placement { demand, .. } in placements {
+        let weights = demand.weight_bytes_per_rank;
+        if demand.device == ComputeDevice::Cpu && weights > room_bytes {
+            report.note(|| {
+                let (role, weights, free) = (demand.role, gib(weights), gib(room_bytes));
+                format!("{role}: weights of {weights} do not stay in {free} of free memory and are read again and again")
+            });
+        }
     }
     let share = Share {
         room_bytes: room_bytes / placements.len().max(1) as u64,

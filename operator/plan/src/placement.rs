@@ -51,7 +51,9 @@ pub(crate) fn rooms_for<'a>(input: &PlanInput<'a>, demands: &[Demand], report: &
         let mut scratch = Report::default();
         let strict = rooms(input.nodes, false, &mut scratch);
         if count::counts(&fits(&strict, demands), demands).is_err() {
-            report.note("placement.numa is Preferred and not every replica fits on one NUMA node".to_owned());
+            report.note(|| {
+                "placement.numa is Preferred, and not every replica fits on one NUMA node".to_owned()
+            });
             return rooms(input.nodes, true, report);
         }
     }
@@ -71,12 +73,23 @@ pub(crate) fn place<'r>(
         report.refuse(Reason::NoFacts, "no node has reported its facts".to_owned());
         return Vec::new();
     }
+    let twice = rooms
+        .windows(2)
+        .find(|pair| pair[0].facts.node == pair[1].facts.node && !std::ptr::eq(pair[0].facts, pair[1].facts));
+    if let Some([_, room]) = twice {
+        report.refuse(
+            Reason::NoFacts,
+            format!("node {:?} has reported twice; names must differ", room.facts.node),
+        );
+        return Vec::new();
+    }
     let fits = fits(rooms, demands);
     reject_unfit(rooms, demands, &fits, report);
     match count::counts(&fits, demands) {
         Ok(counts) => assign::assign(rooms, demands, &counts),
         Err(most) => {
-            report.refuse(Reason::NotFeasible, shortage(demands, &most));
+            let on = if rooms.iter().any(|room| room.numa_node.is_some()) { "NUMA node" } else { "node" };
+            report.refuse(Reason::NotFeasible, shortage(demands, &most, on));
             reject_taken(rooms, demands, &fits, &most, report);
             Vec::new()
         }
@@ -144,27 +157,32 @@ fn rejected(room: &Room<'_>, roles: Vec<Role>, reason: RejectReason, message: St
     Rejected { node: room.facts.node.clone(), numa_node: room.numa_node, roles, reason, message }
 }
 
-/// `1 of 2 decode replicas fit; each needs 4 GPUs of one NUMA node, 16 CPUs and 24.0 GiB of memory`.
-fn shortage(demands: &[Demand], most: &[Counts]) -> String {
-    let mut sentences = Vec::new();
-    for (role, demand) in demands.iter().enumerate() {
+/// `decode: 1 of 2 replicas fit; each needs 4 GPUs of 47.2 GiB on one NUMA node, 16 CPUs, 24.0 GiB of memory`.
+fn shortage(demands: &[Demand], most: &[Counts], on: &str) -> String {
+    let fit = |role: usize, demand: &Demand| {
         let placed: u32 = most.iter().map(|counts| counts[role]).sum();
+        format!("{}: {placed} of {} replicas fit", demand.role, demand.replicas)
+    };
+    let needs = |demand: &Demand| {
         let mut needs = Vec::new();
         if demand.gpus > 0 {
             let memory =
                 demand.gpu_memory_bytes().map_or_else(String::new, |bytes| format!(" of {}", gib(bytes)));
-            needs.push(format!("{} GPUs{memory} in one place", demand.gpus));
+            needs.push(format!("{} GPUs{memory} on one {on}", demand.gpus));
         }
         if demand.min_cpus() > 0 {
             needs.push(format!("{} CPUs", demand.min_cpus()));
         }
         needs.push(format!("{} of memory", gib(demand.min_memory_bytes())));
-        sentences.push(format!(
-            "{placed} of {} {} replicas fit (each needs {})",
-            demand.replicas,
-            demand.role,
-            needs.join(", ")
-        ));
+        needs.join(", ")
+    };
+    match demands {
+        [first, second] if needs(first) == needs(second) => {
+            format!("{}; {}; each needs {}", fit(0, first), fit(1, second), needs(first))
+        }
+        _ => {
+            let sentence = |(role, demand)| format!("{}; each needs {}", fit(role, demand), needs(demand));
+            demands.iter().enumerate().map(sentence).collect::<Vec<_>>().join("; ")
+        }
     }
-    sentences.join("; ")
 }

@@ -1,6 +1,8 @@
 //! What a plan chose, what it rejected and why: conditions, events and `fathom plan` are made from this.
 //! Never: a second computation.
 
+mod text;
+
 use std::fmt::{self, Display, Formatter};
 
 use engine_spec::Role;
@@ -41,8 +43,9 @@ pub struct Report {
     pub rejected: Vec<Rejected>,
     pub rejected_total: u32,
     pub host_cache: Vec<HostCacheReport>,
-    /// What a reader should know besides.
+    /// What a reader should know besides, at most 32.
     pub notes: Vec<String>,
+    pub notes_total: u32,
 }
 
 impl Report {
@@ -50,10 +53,12 @@ impl Report {
         self.refusals.push(Refusal { reason, message });
     }
 
-    pub(crate) fn note(&mut self, note: String) {
-        if self.notes.len() < MAX_NOTES && !self.notes.contains(&note) {
-            self.notes.push(note);
+    /// `describe` is called only for notes that are kept.
+    pub(crate) fn note(&mut self, describe: impl FnOnce() -> String) {
+        if self.notes.len() < MAX_NOTES {
+            self.notes.push(describe());
         }
+        self.notes_total = self.notes_total.saturating_add(1);
     }
 
     /// `describe` is called only for places that are listed.

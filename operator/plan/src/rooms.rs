@@ -48,14 +48,19 @@ pub(crate) fn rooms<'a>(nodes: &'a [NodeFacts], whole: bool, report: &mut Report
     let mut rooms = Vec::new();
     for facts in sorted {
         match &facts.numa {
-            Reading::Value(numa) if !whole && !numa.is_empty() => numa_rooms(facts, numa, &mut rooms, report),
-            Reading::Value(numa) => rooms.push(whole_room(facts, single(numa), report)),
+            Reading::Value(numa) if numa.len() == 1 || (!whole && !numa.is_empty()) => {
+                numa_rooms(facts, numa, &mut rooms, report);
+            }
+            Reading::Value(_) => {
+                report.note(|| format!("{}: planned as a whole, over its NUMA nodes", facts.node));
+                rooms.push(whole_room(facts));
+            }
             Reading::Absent(reason) => {
-                report.note(format!("{}: no NUMA facts ({reason}); planned as one NUMA node", facts.node));
-                rooms.push(whole_room(facts, None, report));
+                report.note(|| format!("{}: no NUMA facts ({reason}); planned as one NUMA node", facts.node));
+                rooms.push(whole_room(facts));
             }
             Reading::Failed(reason) => {
-                let mut room = whole_room(facts, None, report);
+                let mut room = whole_room(facts);
                 if !whole {
                     room.unknown = Some(format!("NUMA facts could not be read: {reason}"));
                 }
@@ -66,18 +71,14 @@ pub(crate) fn rooms<'a>(nodes: &'a [NodeFacts], whole: bool, report: &mut Report
     rooms
 }
 
-/// The number of the only NUMA node.
-fn single(numa: &BTreeMap<u32, NumaNode>) -> Option<u32> {
-    numa.keys().next().copied().filter(|_| numa.len() == 1)
-}
-
 fn numa_rooms<'a>(
     facts: &'a NodeFacts,
     numa: &'a BTreeMap<u32, NumaNode>,
     rooms: &mut Vec<Room<'a>>,
     report: &mut Report,
 ) {
-    let only = single(numa);
+    // A GPU that does not say where it is can only be on the only one.
+    let only = numa.keys().next().copied().filter(|_| numa.len() == 1);
     let first = rooms.len();
     let total: u64 = numa.values().filter_map(|node| node.memory.value()).map(|m| m.total).sum();
     for (&number, node) in numa {
@@ -92,7 +93,7 @@ fn numa_rooms<'a>(
         let home = rooms[first..].iter_mut().find(|room| at.is_some() && room.numa_node == at);
         match home {
             Some(room) => seat(room, gpu),
-            None => report.note(homeless(facts, gpu)),
+            None => report.note(|| homeless(facts, gpu)),
         }
     }
 }
@@ -106,13 +107,10 @@ fn homeless(facts: &NodeFacts, gpu: &Gpu) -> String {
     format!("{}: GPU {} is left out: {why}", facts.node, gpu.index)
 }
 
-fn whole_room<'a>(facts: &'a NodeFacts, only: Option<u32>, report: &mut Report) -> Room<'a> {
-    let mut room = room(facts, only, &facts.cpus, &facts.memory, |limit| limit);
+fn whole_room(facts: &NodeFacts) -> Room<'_> {
+    let mut room = room(facts, None, &facts.cpus, &facts.memory, |limit| limit);
     for gpu in facts.gpus.value().into_iter().flatten() {
         seat(&mut room, gpu);
-    }
-    if facts.numa.value().is_some_and(|numa| numa.len() > 1) {
-        report.note(format!("{}: planned as a whole, over its NUMA nodes", facts.node));
     }
     room
 }

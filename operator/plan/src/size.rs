@@ -20,7 +20,8 @@ const DEFAULT_CONTEXT_TOKENS: u32 = 131_072;
 /// Requests in the pools at once: what the engine's scheduler runs together by default.
 const MAX_SLOTS: u64 = 64;
 
-/// Of a pool, at most one part in so many goes to request slots: pages are what long prompts need.
+/// Of a pool that holds few requests of the full context, one part in so many goes to request slots: pages are what
+/// long prompts need.
 const SLOT_SHARE: u64 = 4;
 
 /// What one replica of a role needs.
@@ -85,7 +86,8 @@ impl PoolSize {
 
     /// The pool that `bytes` hold; `bytes` is at least [`PoolSize::min_bytes`].
     pub(crate) fn pool(self, bytes: u64) -> DevicePool {
-        let for_slots = (bytes / SLOT_SHARE).min(bytes.saturating_sub(self.context_pages * self.page_bytes));
+        let beyond = |contexts: u64| bytes.saturating_sub(contexts * self.context_pages * self.page_bytes);
+        let for_slots = (bytes / SLOT_SHARE).max(beyond(CPU_POOL_CONTEXTS)).min(beyond(1));
         let slots = (for_slots / self.slot_bytes.max(1)).clamp(1, MAX_SLOTS);
         let pages = bytes.saturating_sub(slots * self.slot_bytes) / self.page_bytes.max(1);
         let pages = pages.min(u64::from(u32::MAX));
@@ -136,13 +138,18 @@ pub(crate) fn demands(input: &PlanInput<'_>, report: &mut Report) -> Vec<Demand>
         demands.push(demand);
     }
     if demands.is_empty() {
-        report.note("all engine roles have zero replicas: nothing runs".to_owned());
+        report.note(|| "all engine roles have zero replicas: nothing runs".to_owned());
     }
     demands
 }
 
 fn refuse_unsupported(input: &PlanInput<'_>, report: &mut Report) {
     let model = &input.spec.model;
+    if !input.spec.pod_template.node_selector.is_empty() {
+        report.note(|| {
+            "podTemplate.nodeSelector is not looked at: the facts carry no labels of nodes".to_owned()
+        });
+    }
     if input.spec.runtime.kind == RuntimeKind::SGLang {
         let message = "spec.runtime.kind SGLang is not supported yet; use Fathom".to_owned();
         report.refuse(Reason::RuntimeNotSupported, message);

@@ -37,12 +37,17 @@ pub(crate) fn print_table(planned: &Planned, out: &mut impl Write) -> io::Result
     for note in &planned.report.notes {
         writeln!(out, "note: {note}")?;
     }
+    let kept = planned.report.notes.len() as u64;
+    let more = u64::from(planned.report.notes_total).saturating_sub(kept);
+    if more > 0 {
+        writeln!(out, "and {} more notes", thousands(more))?;
+    }
     Ok(())
 }
 
 fn replicas(planned: &Planned) -> Table {
     let mut table = empty();
-    table.set_header(["replica", "where", "GPUs", "CPUs", "memory", "device pool", "host cache"]);
+    table.set_header(["replica", "where", "GPUs", "CPUs", "memory", "device pool per rank", "host cache"]);
     for replica in &planned.plan.replicas {
         table.add_row([
             replica.name.clone(),
@@ -92,13 +97,19 @@ fn limits(planned: &Planned, out: &mut impl Write) -> io::Result<()> {
     let limit = &planned.plan.queue_limit;
     let tokens =
         limit.tokens.map_or_else(|| "not known yet".to_owned(), |t| format!("{} tokens", thousands(t)));
-    writeln!(out, "queue limit per prefill: {tokens}, {} requests", thousands(limit.requests.into()))?;
+    writeln!(out, "queue limit of one prefill: {tokens}, {} requests", thousands(limit.requests.into()))?;
     writeln!(out, "  {}", limit.derivation)?;
-    for cache in &planned.report.host_cache {
+    let caches = &planned.report.host_cache;
+    let asked: Option<u64> = caches.iter().map(|cache| cache.asked_bytes).sum();
+    if let Some(asked) = asked.filter(|asked| *asked > 0) {
+        let granted = caches.iter().map(|cache| cache.granted_bytes).sum();
+        writeln!(out, "host cache: asked {} in total, granted {}", gib(asked), gib(granted))?;
+    }
+    for cache in caches {
         if cache.granted_bytes > 0 {
-            writeln!(out, "host cache of {}: {} (ratio {:.2})", cache.replica, cache.message, cache.ratio)?;
+            writeln!(out, "  {}: {} = ratio {:.2}", cache.replica, cache.message, cache.ratio)?;
         } else {
-            writeln!(out, "host cache of {}: {}", cache.replica, cache.message)?;
+            writeln!(out, "  host cache of {}: {}", cache.replica, cache.message)?;
         }
     }
     Ok(())
