@@ -39,6 +39,9 @@ fn distance(kind: LinkKind) -> u32 {
 
 /// The closest `count` of `free`, by index; `free` has at least so many.
 pub(crate) fn closest<'a>(free: &[&'a Gpu], count: usize, distances: &Distances<'a>) -> Vec<&'a Gpu> {
+    if count == 0 {
+        return Vec::new();
+    }
     let mut best: Option<(u32, Vec<usize>)> = None;
     for seed in 0..free.len() {
         let (cost, mut set) = grown(free, seed, count, distances);

@@ -65,7 +65,7 @@ fn room_replicas(
     };
     let needs: u64 = sized.iter().map(|(placement, pool)| in_host(placement.demand, pool)).sum();
     let room_bytes = headroom.saturating_sub(needs);
-    for Placement { demand, .. } in placements {
+    for Placement { demand, .. } in placements.iter().filter(|placement| placement.index == 0) {
         let weights = demand.weight_bytes_per_rank;
         if demand.device == ComputeDevice::Cpu && weights > room_bytes {
             report.note(|| {
@@ -148,22 +148,18 @@ fn host_cache(
     };
     let most = room_share(share.room_bytes);
     let wanted = asked.map_or(most, |asked| asked.min(most));
-    let page = demand.pool.page_bytes().max(1);
-    let fits = wanted / page * page;
     let limit = if asked.is_some_and(|asked| asked <= most) { HostCacheLimit::AsAsked } else { share.limit };
-    let limit_text = limit_text(placement.room, limit, &share.arithmetic);
+    let why = limit_text(placement.room, limit, &share.arithmetic);
     let asked_text =
         asked.map_or_else(|| "asked for what there is".to_owned(), |asked| format!("asked {}", gib(asked)));
-    let enough = fits >= MIN_RATIO * pool.bytes;
-    let (granted, limited_by, message) = if enough {
-        let message = format!("{asked_text}, granted {}: {limit_text}", gib(fits));
-        (fits, limit, message)
+    let (granted, limited_by, message) = if wanted >= MIN_RATIO * pool.bytes {
+        let page = demand.pool.page_bytes().max(1);
+        let granted = wanted / page * page;
+        (granted, limit, format!("{asked_text}, granted {}: {why}", gib(granted)))
     } else {
-        let message = format!(
-            "off: {asked_text}, {} would be granted ({limit_text}), less than the device pool of {}",
-            gib(fits),
-            gib(pool.bytes),
-        );
+        let (wanted, pool) = (gib(wanted), gib(pool.bytes));
+        let message =
+            format!("off: {asked_text}, {wanted} possible ({why}), less than the device pool of {pool}");
         (0, HostCacheLimit::BelowDevicePool, message)
     };
     Some(HostCacheReport {
@@ -179,7 +175,7 @@ fn host_cache(
 fn limit_text(room: &Room<'_>, limit: HostCacheLimit, arithmetic: &str) -> String {
     let place = room.numa_node.map_or_else(|| "node".to_owned(), |numa| format!("NUMA node {numa}"));
     match limit {
-        HostCacheLimit::AsAsked => "as asked".to_owned(),
+        HostCacheLimit::AsAsked => "as asked, in whole pages".to_owned(),
         HostCacheLimit::CgroupLimit => format!("{place} cgroup limit, {arithmetic}"),
         HostCacheLimit::NumaHeadroom | HostCacheLimit::BelowDevicePool | HostCacheLimit::OnCpu => {
             format!("{place} headroom, {arithmetic}")

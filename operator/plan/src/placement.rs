@@ -128,6 +128,13 @@ fn reject_taken(
     most: &[Counts],
     report: &mut Report,
 ) {
+    let placed = |role: usize| most.iter().map(|counts| counts[role]).sum::<u32>();
+    let short: Vec<Role> = demands
+        .iter()
+        .enumerate()
+        .filter(|(role, demand)| placed(*role) < demand.replicas)
+        .map(|(_, demand)| demand.role)
+        .collect();
     for ((room, fit), counts) in rooms.iter().zip(fits).zip(most) {
         let taken: u32 = counts.iter().sum();
         let could = (0..demands.len()).any(|role| fit.alone(role) > 0);
@@ -148,7 +155,7 @@ fn reject_taken(
                 names.join(" and "),
                 room.gpus.len()
             );
-            rejected(room, demands.iter().map(|d| d.role).collect(), RejectReason::Taken, message)
+            rejected(room, short.clone(), RejectReason::Taken, message)
         });
     }
 }
@@ -168,10 +175,10 @@ fn shortage(demands: &[Demand], most: &[Counts], on: &str) -> String {
         if demand.gpus > 0 {
             let memory =
                 demand.gpu_memory_bytes().map_or_else(String::new, |bytes| format!(" of {}", gib(bytes)));
-            needs.push(format!("{} GPUs{memory} on one {on}", demand.gpus));
+            needs.push(format!("{}{memory} on one {on}", counted(demand.gpus, "GPU")));
         }
         if demand.min_cpus() > 0 {
-            needs.push(format!("{} CPUs", demand.min_cpus()));
+            needs.push(counted(demand.min_cpus(), "CPU"));
         }
         needs.push(format!("{} of memory", gib(demand.min_memory_bytes())));
         needs.join(", ")
@@ -185,4 +192,10 @@ fn shortage(demands: &[Demand], most: &[Counts], on: &str) -> String {
             demands.iter().enumerate().map(sentence).collect::<Vec<_>>().join("; ")
         }
     }
+}
+
+/// `1 GPU`, `4 GPUs`.
+fn counted(number: u32, what: &str) -> String {
+    let plural = if number == 1 { "" } else { "s" };
+    format!("{number} {what}{plural}")
 }

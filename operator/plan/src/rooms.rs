@@ -85,7 +85,7 @@ fn numa_rooms<'a>(
         let share = |limit: u64| scaled(limit, node.memory.value().map_or(0, |m| m.total), total);
         rooms.push(room(facts, Some(number), &node.cpus, &node.memory, share));
     }
-    for gpu in facts.gpus.value().into_iter().flatten() {
+    for gpu in sorted_gpus(facts) {
         let at = match (&gpu.numa_node, only) {
             (Reading::Value(number), _) => Some(*number),
             (_, only) => only,
@@ -96,6 +96,13 @@ fn numa_rooms<'a>(
             None => report.note(|| homeless(facts, gpu)),
         }
     }
+}
+
+/// The GPUs of a machine by index, whatever the order of the facts.
+fn sorted_gpus(facts: &NodeFacts) -> Vec<&Gpu> {
+    let mut gpus: Vec<&Gpu> = facts.gpus.value().into_iter().flatten().collect();
+    gpus.sort_by(|a, b| (a.index, &a.uuid).cmp(&(b.index, &b.uuid)));
+    gpus
 }
 
 /// A GPU that belongs to no room.
@@ -109,7 +116,7 @@ fn homeless(facts: &NodeFacts, gpu: &Gpu) -> String {
 
 fn whole_room(facts: &NodeFacts) -> Room<'_> {
     let mut room = room(facts, None, &facts.cpus, &facts.memory, |limit| limit);
-    for gpu in facts.gpus.value().into_iter().flatten() {
+    for gpu in sorted_gpus(facts) {
         seat(&mut room, gpu);
     }
     room
@@ -154,7 +161,6 @@ fn seat<'a>(room: &mut Room<'a>, gpu: &'a Gpu) {
         None => room.gpus.push(gpu),
         Some(why) => room.lame_gpus.push((gpu.index, why)),
     }
-    room.gpus.sort_by(|a, b| (a.index, &a.uuid).cmp(&(b.index, &b.uuid)));
 }
 
 /// Why nothing may be placed on a GPU.

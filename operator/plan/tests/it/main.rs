@@ -71,7 +71,7 @@ fn roles_share_a_numa_node_only_when_they_must() {
 
 #[test]
 fn pairs_of_gpus_stay_on_their_numa_node() {
-    check("four_numa");
+    check("pairs");
 }
 
 #[test]
