@@ -31,6 +31,7 @@ pub use status::{
 
 /// A DeepSeek V4 served by prefill, decode and router pods, each engine pod on one NUMA node's GPUs, CPUs and memory.
 /// The answer is one OpenAI-compatible address: `http://NAME.NAMESPACE.svc`.
+#[expect(clippy::duplicated_attributes, reason = "the lint takes the columns for one attribute")]
 #[derive(CustomResource, Serialize, Deserialize, Clone, Debug, PartialEq, JsonSchema)]
 #[kube(
     group = "fathom.dev",

@@ -1,22 +1,24 @@
 //! Ranges and lengths of the schema, applied to a decoded object: the same numbers that the API server applies.
 //! Never: a second list of limits; patterns (the types' own parsers are stricter).
 
+use std::sync::LazyLock;
+
 use serde_json::Value;
 
 use crate::InferenceCluster;
 use crate::inference_cluster::crd;
 
+/// The schema of the spec. Made once: generating it takes longer than reading an object.
+static SPEC: LazyLock<Value> = LazyLock::new(|| {
+    let mut crd = serde_json::to_value(crd()).unwrap_or_default();
+    crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"].take()
+});
+
 /// Everything outside its range or length, as `spec.prefill.replicas is -1; at least 0`.
 pub(super) fn broken(cluster: &InferenceCluster) -> Vec<String> {
     let mut found = Vec::new();
-    let crd = serde_json::to_value(crd()).unwrap_or_default();
     let object = serde_json::to_value(cluster).unwrap_or_default();
-    walk(
-        &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"],
-        &object["spec"],
-        "spec",
-        &mut found,
-    );
+    walk(&SPEC, &object["spec"], "spec", &mut found);
     found
 }
 

@@ -3,6 +3,8 @@
 //! Never: a measurement; what is not known before the start is left to the engine, and said so.
 
 use engine_spec::Role;
+use std::collections::BTreeMap;
+
 use engine_spec::admission::{
     DEFAULT_MAX_QUEUED_REQUESTS, DEFAULT_TIME_TO_FIRST_TOKEN_S, FIXED_PART_S, QUEUE_SAFETY, SpeedSource,
     UNKNOWN_GPU_TOKENS_PER_S, prefill_speed, queue_limit_tokens,
@@ -54,12 +56,14 @@ fn speed(input: &PlanInput<'_>, replicas: &[ReplicaPlan]) -> (Option<f64>, Speed
     let on_gpus = |replica: &&ReplicaPlan| {
         replica.device == ComputeDevice::Cuda && matches!(replica.role, Role::Prefill | Role::Unified)
     };
+    let nodes: BTreeMap<&str, &NodeFacts> =
+        input.nodes.iter().map(|facts| (facts.node.as_str(), facts)).collect();
     let slowest = replicas
         .iter()
         .filter(on_gpus)
         .map(|replica| {
             let ranks = u32::try_from(replica.gpus.len()).unwrap_or(u32::MAX);
-            prefill_speed(&gpu_name(input.nodes, replica), ranks)
+            prefill_speed(&gpu_name(nodes.get(replica.node.as_str()).copied(), replica), ranks)
         })
         .min_by(|a, b| a.0.total_cmp(&b.0));
     match slowest {
@@ -69,8 +73,7 @@ fn speed(input: &PlanInput<'_>, replicas: &[ReplicaPlan]) -> (Option<f64>, Speed
 }
 
 /// Name of the replica's first GPU; `unknown GPU` where the facts have none.
-fn gpu_name(nodes: &[NodeFacts], replica: &ReplicaPlan) -> String {
-    let facts = nodes.iter().find(|facts| facts.node == replica.node);
+fn gpu_name(facts: Option<&NodeFacts>, replica: &ReplicaPlan) -> String {
     let gpus = facts.and_then(|facts| facts.gpus.value());
     let first = replica.gpus.first();
     let gpu = gpus.into_iter().flatten().find(|gpu| first.is_some_and(|first| first.uuid == gpu.uuid));

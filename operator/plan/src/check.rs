@@ -62,10 +62,20 @@ pub fn check(input: &PlanInput<'_>, plan: &Plan) -> Vec<Violation> {
     for facts in input.nodes {
         nodes.entry(&facts.node).and_modify(|known| *known = None).or_insert(Some(facts));
     }
+    // Per number of ranks, once: many replicas have the same.
+    let ranks: BTreeSet<usize> = plan.replicas.iter().map(|replica| replica.gpus.len().max(1)).collect();
+    let rank_bytes = ranks
+        .into_iter()
+        .map(|ranks| (ranks, weight_bytes_per_rank(input.shape, ranks) + GPU_ACTIVATION_BYTES));
+    let rank_bytes: BTreeMap<usize, u64> = rank_bytes.collect();
     for replica in &plan.replicas {
         match nodes.get(replica.node.as_str()).copied().flatten() {
             None => found.push(Violation::UnknownNode(replica.name.clone(), replica.node.clone())),
-            Some(facts) => check_replica(input, plan, replica, facts, &mut found),
+            Some(facts) => {
+                let rank_bytes = rank_bytes.get(&replica.gpus.len().max(1)).copied().unwrap_or(u64::MAX);
+                check_replica(input, replica, facts, rank_bytes, &mut found);
+                check_pool(input, plan, replica, &mut found);
+            }
         }
     }
     check_shared(plan, &nodes, &mut found);
@@ -109,9 +119,9 @@ fn check_counts(input: &PlanInput<'_>, plan: &Plan, found: &mut Vec<Violation>) 
 
 fn check_replica(
     input: &PlanInput<'_>,
-    plan: &Plan,
     replica: &ReplicaPlan,
     facts: &NodeFacts,
+    rank_bytes: u64,
     found: &mut Vec<Violation>,
 ) {
     let name = || replica.name.clone();
@@ -130,7 +140,7 @@ fn check_replica(
         let known = facts.gpus.value().into_iter().flatten().find(|known| known.uuid == gpu.uuid);
         match known.filter(|known| usable(known)) {
             None => found.push(Violation::UnusableGpu(name(), gpu.uuid.clone(), facts.node.clone())),
-            Some(known) => check_gpu(input, replica, known, several, found),
+            Some(known) => check_gpu(replica, known, several, rank_bytes, found),
         }
     }
     check_cpus(replica, facts, found);
@@ -139,7 +149,6 @@ fn check_replica(
     {
         found.push(Violation::OtherNuma(name(), format!("memory node {memory}"), numa));
     }
-    check_pool(input, plan, replica, found);
 }
 
 fn usable(gpu: &Gpu) -> bool {
@@ -148,13 +157,7 @@ fn usable(gpu: &Gpu) -> bool {
         && gpu.memory_total.value().is_some()
 }
 
-fn check_gpu(
-    input: &PlanInput<'_>,
-    replica: &ReplicaPlan,
-    gpu: &Gpu,
-    several: bool,
-    found: &mut Vec<Violation>,
-) {
+fn check_gpu(replica: &ReplicaPlan, gpu: &Gpu, several: bool, rank_bytes: u64, found: &mut Vec<Violation>) {
     if let Some(numa) = replica.numa_node
         && several
         && gpu.numa_node.value() != Some(&numa)
@@ -163,8 +166,7 @@ fn check_gpu(
     }
     if replica.device == ComputeDevice::Cuda {
         let has = gpu.memory_total.value().copied().unwrap_or(0);
-        let weights = weight_bytes_per_rank(input.shape, replica.gpus.len().max(1));
-        let takes = weights + GPU_ACTIVATION_BYTES + replica.device_pool.bytes;
+        let takes = rank_bytes.saturating_add(replica.device_pool.bytes);
         if takes > percent(has, GPU_SHARE_PERCENT) {
             found.push(Violation::GpuMemory(replica.name.clone(), gpu.uuid.clone(), has, takes));
         }
@@ -203,16 +205,17 @@ fn check_pool(input: &PlanInput<'_>, plan: &Plan, replica: &ReplicaPlan, found: 
 /// What replicas must not have in common, and what they have together.
 fn check_shared(plan: &Plan, nodes: &BTreeMap<&str, Option<&NodeFacts>>, found: &mut Vec<Violation>) {
     let mut gpus = BTreeSet::new();
-    let mut cpus: BTreeMap<(&str, u32), bool> = BTreeMap::new();
+    let mut cpus: BTreeMap<&str, BTreeMap<u32, bool>> = BTreeMap::new();
     let mut promised: BTreeMap<(&str, Option<u32>), u64> = BTreeMap::new();
     for replica in &plan.replicas {
         let node = replica.node.as_str();
         for gpu in replica.gpus.iter().filter(|gpu| !gpus.insert(gpu.uuid.as_str())) {
             found.push(Violation::GpuTwice(replica.name.clone(), gpu.uuid.clone()));
         }
+        let owners = cpus.entry(node).or_default();
         for cpu in &replica.cpus {
             // A CPU may have several owners only when all of them say so.
-            let before = cpus.insert((node, *cpu), replica.cpus_shared);
+            let before = owners.insert(*cpu, replica.cpus_shared);
             if before.is_some_and(|shared| !shared || !replica.cpus_shared) {
                 found.push(Violation::Cpu(replica.name.clone(), *cpu));
             }

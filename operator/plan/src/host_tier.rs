@@ -158,8 +158,11 @@ fn host_cache(
         (granted, limit, format!("{asked_text}, granted {}: {why}", gib(granted)))
     } else {
         let (wanted, pool) = (gib(wanted), gib(pool.bytes));
-        let message =
-            format!("off: {asked_text}, {wanted} possible ({why}), less than the device pool of {pool}");
+        let possible = match limit {
+            HostCacheLimit::AsAsked => String::new(),
+            _ => format!(", {wanted} possible ({why})"),
+        };
+        let message = format!("off: {asked_text}{possible}, less than the device pool of {pool}");
         (0, HostCacheLimit::BelowDevicePool, message)
     };
     Some(HostCacheReport {

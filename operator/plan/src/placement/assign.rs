@@ -1,7 +1,7 @@
 //! Which GPUs and CPUs each replica of a room gets.
 //! In: counts per room. Out: placements, room by room.
 //! GPUs: the closest that are left; the role that needs the larger ones chooses first. CPUs: those with a number of
-//! their own take the lowest that are left, the others split the rest evenly; on the CPU, replicas that would get fewer
+//! their own take the lowest that are left, the others split the rest evenly, core by core; on the CPU, replicas that would get fewer
 //! than two share instead.
 
 use node_facts::Gpu;
@@ -80,10 +80,16 @@ fn assign_cpus(all: &[u32], placements: &mut [Placement<'_>]) {
         share(if rest.is_empty() { all } else { &rest }, placements, rest.is_empty());
         return;
     }
-    let mut rest = rest.into_iter();
-    let (share, extra) = (rest.len() / open.len(), rest.len() % open.len());
+    let count = open.len();
+    let runs: Vec<&[u32]> = rest.chunk_by(|a, b| a + 1 == *b).collect();
+    // `0-31,64-95`: the second run usually holds the second threads of the same cores, so every run is split.
+    let threads = runs.iter().all(|run| run.len() == runs[0].len() && run.len().is_multiple_of(count));
+    let pieces = if threads { runs } else { vec![rest.as_slice()] };
     for (position, placement) in open.iter_mut().enumerate() {
-        placement.cpus = rest.by_ref().take(share + usize::from(position < extra)).collect();
+        let part = |piece: &&[u32]| {
+            piece[position * piece.len() / count..(position + 1) * piece.len() / count].to_vec()
+        };
+        placement.cpus = pieces.iter().flat_map(part).collect();
     }
 }
 

@@ -130,6 +130,11 @@ fn what_is_not_supported_yet_is_refused_by_name() {
 }
 
 #[test]
+fn a_host_tier_below_the_device_pool_is_off_with_the_reason() {
+    check("cache_below_pool");
+}
+
+#[test]
 fn every_case_has_its_test() {
     let source = include_str!("main.rs");
     for entry in Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").read_dir().unwrap() {

@@ -103,7 +103,7 @@ fn wishes() -> impl Strategy<Value = InferenceCluster> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(400))]
+    #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
     fn every_plan_passes_the_check_and_says_why_if_it_is_empty(cluster in wishes(), nodes in machines()) {
