@@ -107,15 +107,16 @@ impl InferenceCluster {
 
     /// What this object breaks of the rules that the API server checks with CEL, so that a file used without a cluster
     /// is refused alike. Ranges and lengths are [`crate::read()`]'s part.
-    pub fn broken_rules(&self) -> Vec<&'static str> {
+    pub fn broken_rules(&self) -> Vec<String> {
         let root = rules::ROOT.iter().filter(|rule| !(rule.holds)(self));
         let spec = rules::SPEC.iter().filter(|rule| !(rule.holds)(&self.spec));
         let source = rules::SOURCE.iter().filter(|rule| !(rule.holds)(&self.spec.model.source));
         let cache = rules::HOST_CACHE.iter().filter(|rule| !(rule.holds)(&self.spec.host_cache));
-        root.map(|rule| rule.message)
-            .chain(spec.map(|rule| rule.message))
-            .chain(source.map(|rule| rule.message))
-            .chain(cache.map(|rule| rule.message))
+        let name = self.name();
+        root.map(|rule| format!("{}; found {name:?}", rule.message))
+            .chain(spec.map(|rule| rule.message.to_owned()))
+            .chain(source.map(|rule| rule.message.to_owned()))
+            .chain(cache.map(|rule| rule.message.to_owned()))
             .collect()
     }
 }

@@ -50,7 +50,7 @@ pub fn read(text: &str) -> Result<InferenceCluster, ReadError> {
     let Root { .. } = parse(text)?;
     let cluster: InferenceCluster = parse(text)?;
     let mut mistakes = limits::broken(&cluster);
-    mistakes.extend(cluster.broken_rules().into_iter().map(str::to_owned));
+    mistakes.extend(cluster.broken_rules());
     if mistakes.is_empty() { Ok(cluster) } else { Err(ReadError::Refused(mistakes)) }
 }
 
