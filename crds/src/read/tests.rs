@@ -115,21 +115,21 @@ fn what_the_api_server_would_refuse_is_refused_together() {
         "name: flash",
         "name: 4flash",
         expect![
-            "metadata.name must be a DNS label that starts with a letter and has at most 40 characters, because the children are named after it"
+            "metadata.name must be a DNS label that starts with a letter and has at most 40 characters, because the children are named after it; found \"4flash\""
         ],
     );
     refused(
         "name: flash",
         "name: a234567890123456789012345678901234567890x",
         expect![
-            "metadata.name must be a DNS label that starts with a letter and has at most 40 characters, because the children are named after it"
+            "metadata.name must be a DNS label that starts with a letter and has at most 40 characters, because the children are named after it; found \"a234567890123456789012345678901234567890x\""
         ],
     );
     refused(
         "  name: flash",
         "  namespace: default",
         expect![
-            "metadata.name must be a DNS label that starts with a letter and has at most 40 characters, because the children are named after it"
+            "metadata.name must be a DNS label that starts with a letter and has at most 40 characters, because the children are named after it; found \"\""
         ],
     );
     refused(

@@ -1,14 +1,14 @@
 //! `fathom plan`.
 
 use std::collections::BTreeMap;
-use std::io::Write as _;
+use std::io::{ErrorKind, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
 use node_facts::NodeFacts;
 
-use super::planning;
+use super::{Output, planning};
 
 /// Shows what would run where, and why: without a cluster, and without starting anything.
 #[derive(Debug, clap::Args)]
@@ -32,14 +32,8 @@ pub(crate) struct Args {
     #[arg(long)]
     here: bool,
     /// Output format.
-    #[arg(short, long, value_enum, default_value_t = Format::Table)]
-    output: Format,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum Format {
-    Table,
-    Json,
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Output,
 }
 
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
@@ -47,14 +41,19 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let loaded = planning::load(&file)?;
     let planned = if facts.is_empty() { loaded.plan_here() } else { loaded.plan(&nodes(&facts)?) };
     let mut out = std::io::stdout().lock();
-    match output {
-        Format::Table => planning::print_table(&planned, &mut out),
-        Format::Json => {
+    let written = match output {
+        Output::Table => planning::print_table(&planned, &mut out),
+        Output::Json => {
             let json = serde_json::to_string_pretty(&planned).context("cannot write the plan as JSON")?;
             writeln!(out, "{json}")
         }
+    };
+    // Whoever reads may stop early: `fathom plan ... | head`.
+    if let Err(error) = written.and_then(|()| out.flush())
+        && error.kind() != ErrorKind::BrokenPipe
+    {
+        return Err(error).context("cannot write to standard output");
     }
-    .context("cannot write to standard output")?;
     Ok(if planned.is_feasible() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 

@@ -5,3 +5,4 @@
 mod bench;
 mod fake_engine;
 mod local;
+mod plan;
