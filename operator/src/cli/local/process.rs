@@ -82,39 +82,12 @@ impl Running {
             // A terminal's Ctrl-C is for the supervisor, which ends the children in order.
             .process_group(0)
             .spawn()?;
-        let pid = child.id();
-        let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
-        let (done, all_read) = sync_channel(2);
-        if let Some(stdout) = stdout {
-            let (log, messages, done) = (log.clone(), messages.clone(), done.clone());
-            spawn_thread("stdout", move || {
-                log.drain(stdout, |line| {
-                    if let Some(addresses) = listening(line) {
-                        let _ = messages.send(Message::Child(life, Report::Listening(addresses)));
-                    }
-                });
-                let _ = done.send(());
-            })?;
+        if let Err(error) = listen_to(&mut child, log, life, messages) {
+            // Nobody would drain its pipes or notice its end.
+            let _ = child.kill().and_then(|()| child.wait());
+            return Err(error);
         }
-        if let Some(stderr) = stderr {
-            let (log, messages) = (log.clone(), messages.clone());
-            spawn_thread("stderr", move || {
-                let mut pulse = Pulse::default();
-                log.drain(stderr, |line| {
-                    // Dropped when the supervisor is busy: there will be a next one.
-                    if let Some(report) = pulse.report(line) {
-                        let _ = messages.try_send(Message::Child(life, report));
-                    }
-                });
-                let _ = done.send(());
-            })?;
-        }
-        let messages = messages.clone();
-        spawn_thread("exit", move || {
-            wait_for_exit(pid, &all_read);
-            let _ = messages.send(Message::Child(life, Report::Exited));
-        })?;
-        Ok(Self { life, pid, child, probe: None })
+        Ok(Self { life, pid: child.id(), child, probe: None })
     }
 
     /// Before [`Self::reap`] the id cannot belong to anybody else.
@@ -131,8 +104,41 @@ impl Running {
     }
 }
 
+/// Starts the three threads that end with the child: its pipes' readers, and one that waits for its exit.
+fn listen_to(child: &mut Child, log: &Log, life: Life, messages: &SyncSender<Message>) -> io::Result<()> {
+    let (done, all_read) = sync_channel(2);
+    if let Some(stdout) = child.stdout.take() {
+        let (log, messages, done) = (log.clone(), messages.clone(), done.clone());
+        spawn_thread("stdout", move || {
+            log.drain(stdout, |line| {
+                if let Some(addresses) = listening(line) {
+                    let _ = messages.send(Message::Child(life, Report::Listening(addresses)));
+                }
+            });
+            let _ = done.send(());
+        })?;
+    }
+    if let Some(stderr) = child.stderr.take() {
+        let (log, messages) = (log.clone(), messages.clone());
+        spawn_thread("stderr", move || {
+            let mut pulse = Pulse::default();
+            log.drain(stderr, |line| {
+                // Dropped when the supervisor is busy: there will be a next one.
+                if let Some(report) = pulse.report(line) {
+                    let _ = messages.try_send(Message::Child(life, report));
+                }
+            });
+            let _ = done.send(());
+        })?;
+    }
+    let (pid, messages) = (child.id(), messages.clone());
+    spawn_thread("exit", move || {
+        wait_for_exit(pid, &all_read);
+        let _ = messages.send(Message::Child(life, Report::Exited));
+    })
+}
+
 fn spawn_thread(what: &str, body: impl FnOnce() + Send + 'static) -> io::Result<()> {
-    // Ends with the child's pipe or the child: whoever ends the child ends the thread.
     std::thread::Builder::new().name(what.to_owned()).spawn(body).map(drop)
 }
 
