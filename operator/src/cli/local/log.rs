@@ -77,8 +77,14 @@ impl Log {
         }
     }
 
-    pub(crate) fn tail(&self) -> Vec<String> {
-        self.writer().tail.iter().cloned().collect()
+    /// The last lines, for "why did it end?": where some are plain text they are the program's own answer, and the
+    /// JSON lines among them are its daily log.
+    pub(crate) fn last_words(&self) -> Vec<String> {
+        let writer = self.writer();
+        let plain: Vec<&String> = writer.tail.iter().filter(|line| !line.starts_with('{')).collect();
+        let words =
+            if plain.iter().all(|line| line.is_empty()) { writer.tail.iter().collect() } else { plain };
+        words.into_iter().cloned().collect()
     }
 
     /// Before a process starts anew: its predecessor's last words are not its own.
@@ -178,7 +184,18 @@ mod tests {
         let mut seen = 0;
         log.drain(text.as_bytes(), |_| seen += 1);
         assert_eq!((seen, log.dropped()), (100, 100));
-        assert_eq!(log.tail().last().map(String::as_str), Some("line 99"));
+        assert_eq!(log.last_words().last().map(String::as_str), Some("line 99"));
+    }
+
+    #[test]
+    fn the_last_words_are_what_is_plain_text_or_else_everything() {
+        let folder = tempfile::tempdir().unwrap();
+        let log = Log::new(folder.path().join("x.log"));
+        log.write_line(r#"{"message":"starting"}"#);
+        log.write_line("");
+        assert_eq!(log.last_words(), [r#"{"message":"starting"}"#, ""]);
+        log.write_line("engine: the checkpoint is damaged");
+        assert_eq!(log.last_words(), ["", "engine: the checkpoint is damaged"]);
     }
 
     #[test]

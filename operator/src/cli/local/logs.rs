@@ -13,7 +13,7 @@ use anyhow::Context;
 use self::follow::Follower;
 use super::environment::Environment;
 use super::select::select;
-use super::state::ClusterFolder;
+use super::state::{ClusterFolder, SUPERVISOR};
 
 /// As much of a file's end as is looked at: enough for some thousand lines.
 const TAIL_BYTES: u64 = 1 << 20;
@@ -42,11 +42,15 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: Args, environment: &Environment) -> anyhow::Result<ExitCode> {
-    let (folder, _) = select(&environment.state_root, args.name.as_deref())?;
-    let logs = folder.logs();
-    let all = log_names(&logs).with_context(|| format!("cannot read {}", logs.display()))?;
-    let wanted: Vec<&String> =
-        all.iter().filter(|name| args.role.as_deref().is_none_or(|role| plays(name, role))).collect();
+    let (folder, state) = select(&environment.state_root, args.name.as_deref())?;
+    // Only those of the last run: an earlier one may have had other processes.
+    let names = state.processes.iter().map(|process| process.name.as_str()).chain([SUPERVISOR]);
+    let all: Vec<&str> = names.filter(|name| folder.log_path(name).exists()).collect();
+    let wanted: Vec<&str> = all
+        .iter()
+        .copied()
+        .filter(|name| args.role.as_deref().is_none_or(|role| plays(name, role)))
+        .collect();
     anyhow::ensure!(
         !wanted.is_empty(),
         "no log of `{}`; there are: {}",
@@ -69,7 +73,7 @@ pub(crate) fn run(args: Args, environment: &Environment) -> anyhow::Result<ExitC
 }
 
 /// Shows new lines until nobody reads them any more.
-fn follow(folder: &ClusterFolder, processes: &[&String], out: &mut impl Write) -> anyhow::Result<()> {
+fn follow(folder: &ClusterFolder, processes: &[&str], out: &mut impl Write) -> anyhow::Result<()> {
     let mut followed = Vec::new();
     for name in processes {
         let path = folder.log_path(name);
@@ -98,17 +102,6 @@ fn plays(process: &str, role: &str) -> bool {
             .strip_prefix(role)
             .and_then(|rest| rest.strip_prefix('-'))
             .is_some_and(|index| index.chars().all(|c| c.is_ascii_digit()))
-}
-
-fn log_names(folder: &Path) -> std::io::Result<Vec<String>> {
-    let mut names = Vec::new();
-    for entry in std::fs::read_dir(folder)? {
-        if let Some(name) = entry?.file_name().to_str().and_then(|name| name.strip_suffix(".log")) {
-            names.push(name.to_owned());
-        }
-    }
-    names.sort();
-    Ok(names)
 }
 
 fn tail(path: &Path, lines: usize) -> std::io::Result<String> {

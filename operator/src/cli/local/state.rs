@@ -16,6 +16,9 @@ use serde::{Deserialize, Serialize};
 use super::launch::ProcessSpec;
 use super::supervise::machine::{Phase, ProcessState};
 
+/// Its log lies beside those of the processes.
+pub(crate) const SUPERVISOR: &str = "supervisor";
+
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum StateError {
     #[error("cannot {attempt} {}", .path.display())]
@@ -168,7 +171,7 @@ impl ClusterFolder {
         self.logs().join(format!("{process}.log"))
     }
 
-    pub(crate) fn logs(&self) -> PathBuf {
+    fn logs(&self) -> PathBuf {
         self.root.join("logs")
     }
 

@@ -30,8 +30,8 @@ use super::state::{ClusterFolder, ClusterState, Lock, StateError};
 const MESSAGES: usize = 256;
 /// On top of a process's own drain time, before it is killed.
 const KILL_MARGIN: Duration = Duration::from_secs(5);
-/// With no deadline of our own there is nothing to wake up for.
-const FOR_LONG: Duration = Duration::from_secs(3600);
+/// Without anything to do: look whether log lines were lost, which nobody reports.
+const LOOK_EVERY: Duration = Duration::from_secs(2);
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SuperviseError {
@@ -150,6 +150,8 @@ impl<'a> Supervisor<'a> {
     }
 
     fn run(&mut self, messages: &Receiver<Message>, up: impl FnOnce(&mut Console)) -> Ending {
+        let names: Vec<&str> = self.slots.iter().map(|slot| slot.name.as_str()).collect();
+        self.console.record(&format!("starting {}: {}", self.folder.name, names.join(", ")));
         let mut up = Some(up);
         let mut actions = self.machine.begin(Instant::now());
         loop {
@@ -179,7 +181,8 @@ impl<'a> Supervisor<'a> {
         let wait = self
             .machine
             .next_deadline()
-            .map_or(FOR_LONG, |deadline| deadline.saturating_duration_since(Instant::now()));
+            .map_or(LOOK_EVERY, |deadline| deadline.saturating_duration_since(Instant::now()))
+            .min(LOOK_EVERY);
         let event = match messages.recv_timeout(wait) {
             Ok(Message::Stop) => Some(Event::Stop),
             Ok(Message::Child(life, report)) => self.understand(life, report),
@@ -214,7 +217,7 @@ impl<'a> Supervisor<'a> {
             Report::Exited => {
                 let slot = &mut self.slots[process];
                 slot.last_exit = slot.running.take().map(Running::reap);
-                slot.last_lines = slot.log.tail();
+                slot.last_lines = slot.log.last_words();
                 slot.loaded_percent = None;
                 Event::Exited(process)
             }

@@ -14,7 +14,7 @@ use super::environment::Environment;
 use super::launch;
 use super::log::Log;
 use super::ports;
-use super::state::{ClusterFolder, Lock};
+use super::state::{self, ClusterFolder, Lock};
 use super::supervise;
 use super::supervise::console::Console;
 use super::supervise::machine::{Ending, Phase};
@@ -22,7 +22,6 @@ use crate::cli::planning;
 
 /// After the background supervisor closed its output without being ready, it exits within this time.
 const EXIT_WAIT: Duration = Duration::from_secs(5);
-const SUPERVISOR: &str = "supervisor";
 
 /// Plans an InferenceCluster for this machine, starts it, and prints its address when it is ready.
 ///
@@ -86,7 +85,7 @@ fn tell_of_stale_state(folder: &ClusterFolder) {
 }
 
 fn console(folder: &ClusterFolder) -> Console {
-    Console::new(Log::new(folder.log_path(SUPERVISOR)))
+    Console::new(Log::new(folder.log_path(state::SUPERVISOR)))
 }
 
 fn run_here(folder: &ClusterFolder, lock: &Lock, engine: &Path) -> anyhow::Result<ExitCode> {

@@ -44,7 +44,8 @@ impl Console {
         }
     }
 
-    fn record(&self, text: &str) {
+    /// For the log alone.
+    pub(super) fn record(&self, text: &str) {
         let mut time = String::new();
         // Without a time a line is still worth writing.
         let _ = SystemTime.format_time(&mut Writer::new(&mut time));
