@@ -9,6 +9,7 @@ use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use engine_spec::config::Role;
 use serde::{Deserialize, Serialize};
@@ -16,6 +17,8 @@ use serde::{Deserialize, Serialize};
 use super::launch::ProcessSpec;
 use super::supervise::machine::{Phase, ProcessState};
 
+/// A killed process keeps its lock until the last of its threads is gone; its children may be dead before.
+const DYING: Duration = Duration::from_secs(5);
 /// Its log lies beside those of the processes.
 pub(crate) const SUPERVISOR: &str = "supervisor";
 
@@ -211,12 +214,19 @@ impl ClusterFolder {
     }
 
     fn claim(&self, mut file: File, path: &Path) -> Result<Lock, StateError> {
-        match file.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => {
-                return Err(StateError::Held { name: self.name.clone(), by: read_holder(&mut file) });
+        let deadline = Instant::now() + DYING;
+        loop {
+            match file.try_lock() {
+                Ok(()) => break,
+                Err(TryLockError::Error(error)) => return Err(io_error("lock", path)(error)),
+                Err(TryLockError::WouldBlock) => {}
             }
-            Err(TryLockError::Error(error)) => return Err(io_error("lock", path)(error)),
+            let by = read_holder(&mut file);
+            let dying = by.is_some_and(|by| !by.is_alive());
+            if !dying || Instant::now() >= deadline {
+                return Err(StateError::Held { name: self.name.clone(), by });
+            }
+            std::thread::sleep(Duration::from_millis(10));
         }
         let own = serde_json::to_string(&ProcessIdentity::own()).expect("two numbers");
         // The lock holds without this; the id only helps people.
@@ -287,6 +297,7 @@ impl ClusterFolder {
 
 fn read_holder(file: &mut File) -> Option<ProcessIdentity> {
     let mut text = String::new();
+    file.rewind().ok()?;
     file.read_to_string(&mut text).ok()?;
     serde_json::from_str(&text).ok()
 }
