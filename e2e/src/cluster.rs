@@ -66,6 +66,7 @@ impl Cluster {
         Ok(Process {
             pid: found["pid"].as_i64().with_context(|| format!("no pid in {found}"))?,
             http: found["http"].as_str().unwrap_or_default().to_owned(),
+            ready: found["state"] == "Ready",
             restarts: found["restarts"].as_u64().unwrap_or_default(),
         })
     }
@@ -91,13 +92,14 @@ impl Cluster {
         Ok(text.lines().find_map(|line| line.strip_prefix(series).and_then(|rest| rest.trim().parse().ok())))
     }
 
-    /// Waits until `role` has been restarted more often than `before`, and the router is ready again.
+    /// Waits until `role` has been restarted more often than `before` and is ready, and the router knows it.
     ///
     /// # Errors
     /// After 30 s.
     pub fn wait_restarted(&self, role: &str, before: u64) -> anyhow::Result<()> {
         crate::wait_for(&format!("a restart of {role}"), Duration::from_secs(30), || {
-            (self.process(role).ok()?.restarts > before).then_some(())
+            let process = self.process(role).ok()?;
+            (process.restarts > before && process.ready).then_some(())
         })?;
         crate::wait_for("the router to be ready again", Duration::from_secs(30), || {
             ureq::get(format!("{}/readyz", self.endpoint)).call().ok().map(|_| ())
@@ -147,5 +149,6 @@ impl Drop for Cluster {
 pub struct Process {
     pub pid: i64,
     pub http: String,
+    pub ready: bool,
     pub restarts: u64,
 }
