@@ -4,6 +4,7 @@ use anyhow::Context;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use crate::client::greedy;
 use crate::cluster::root;
 
 /// One row of `eval.jsonl`.
@@ -20,8 +21,11 @@ pub struct Row {
 impl Row {
     /// The greedy chat body of this row.
     pub fn body(&self) -> Value {
-        let kind = if self.thinking { "enabled" } else { "disabled" };
-        json!({"model": "needle", "messages": self.messages, "temperature": 0, "thinking": {"type": kind}})
+        let mut body = greedy(&self.messages);
+        if self.thinking {
+            body["thinking"] = json!({"type": "enabled"});
+        }
+        body
     }
 }
 

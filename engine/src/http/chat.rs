@@ -335,9 +335,7 @@ pub(super) async fn tokenize(
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, ApiError> {
-    let body = api.intake.read(&headers, body).await?;
-    let bytes = body.bytes.clone();
-    api.off_thread(move |chat| chat.tokenize(&bytes)).await.map(json)
+    convert(&api, &headers, body, Chat::tokenize).await
 }
 
 pub(super) async fn detokenize(
@@ -345,9 +343,19 @@ pub(super) async fn detokenize(
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, ApiError> {
-    let body = api.intake.read(&headers, body).await?;
+    convert(&api, &headers, body, Chat::detokenize).await
+}
+
+/// A whole body in, a whole body out.
+async fn convert(
+    api: &Api,
+    headers: &HeaderMap,
+    body: Body,
+    work: fn(&Chat, &[u8]) -> Result<Bytes, ApiError>,
+) -> Result<Response, ApiError> {
+    let body = api.intake.read(headers, body).await?;
     let bytes = body.bytes.clone();
-    api.off_thread(move |chat| chat.detokenize(&bytes)).await.map(json)
+    api.off_thread(move |chat| work(chat, &bytes)).await.map(json)
 }
 
 fn json(body: Bytes) -> Response {
