@@ -3,7 +3,7 @@
 
 VERSION=1.34.4
 PROGRAMS=$HERE/programs
-PACKAGES=(runc containernetworking-plugins iptables conntrack iproute2 socat buildah busybox-static openssl jq)
+PACKAGES=(runc containernetworking-plugins iptables conntrack iproute2 socat buildah busybox-static openssl jq binutils)
 COMPONENTS=(kube-apiserver kube-controller-manager kube-scheduler kube-proxy kubelet kubectl etcd)
 
 packages() {

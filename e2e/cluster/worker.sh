@@ -125,7 +125,6 @@ clusterDomain: cluster.local
 resolvConf: /var/lib/kubelet/resolv.conf
 featureGates: {ImageVolume: true}
 maxPods: 250
-localStorageCapacityIsolation: false
 imageGCHighThresholdPercent: 100
 evictionHard: {nodefs.available: "1%", imagefs.available: "1%", memory.available: "100Mi"}
 $(kubelet_mode "$3")
