@@ -8,12 +8,17 @@ use serde::{Deserialize, Serialize};
 
 use crate::admission::{DEFAULT_MAX_QUEUED_REQUESTS, DEFAULT_TIME_TO_FIRST_TOKEN_S};
 use crate::memory::{CacheFormat, IndexKeyFormat, PAGE_TOKENS, Precision};
+use crate::shape::NamedShape;
 
 /// What running requests get after SIGTERM, when nothing is said.
 pub const DEFAULT_DRAIN_TIMEOUT_MS: u64 = 30_000;
 
 /// How long a request may take, when nothing is said.
 pub const DEFAULT_REQUEST_TIMEOUT_MS: u64 = 600_000;
+
+/// Ports of engine and router in a cluster, where every pod has an address of its own.
+pub const CLUSTER_HTTP_PORT: u16 = 8000;
+pub const CLUSTER_GRPC_PORT: u16 = 9000;
 
 /// Everything an engine process is told. Unknown keys are refused.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -81,6 +86,9 @@ pub struct ModelConfig {
     /// Folder of the published checkpoint; the router reads nothing from it and may leave it out.
     #[serde(default)]
     pub path: Option<String>,
+    /// The dimensions that pools were sized for; a checkpoint that differs is refused. Absent = whatever is found.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shape: Option<NamedShape>,
     /// Longest prompt plus answer, in tokens.
     pub context_tokens: u32,
     #[serde(default)]
@@ -108,7 +116,7 @@ impl Default for ListenConfig {
     }
 }
 
-/// Decode lists prefills, the router lists both. `host:port` each.
+/// Decode needs prefills, the router both: listed, `host:port` each, or found.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct PeersConfig {
@@ -117,6 +125,27 @@ pub struct PeersConfig {
     /// HTTP addresses.
     #[serde(default)]
     pub decode: Vec<String>,
+    /// Instead of the lists: in a cluster peers come and go.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub discovery: Option<DiscoveryConfig>,
+}
+
+/// Where peers are found in a cluster: the headless Services of the two roles. Decode asks the cluster's DNS, the
+/// router watches EndpointSlices.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct DiscoveryConfig {
+    pub namespace: String,
+    /// Absent where decodes compute prompts themselves.
+    #[serde(default)]
+    pub prefill_service: Option<String>,
+    pub decode_service: String,
+    /// Where every engine serves HTTP.
+    #[serde(default = "cluster_http_port")]
+    pub http_port: u16,
+    /// Where every prefill serves decodes.
+    #[serde(default = "cluster_grpc_port")]
+    pub grpc_port: u16,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -219,8 +248,20 @@ pub struct BindingConfig {
     pub cpus: Option<String>,
     /// NUMA node of the memory; absent = not bound.
     pub memory_node: Option<u32>,
+    /// A process whose CPUs are refused is never ready; otherwise it runs unbound and says so.
+    pub cpus_required: bool,
+    /// The same for memory; and memory then comes from `memory_node` only, where otherwise it is preferred.
+    pub memory_required: bool,
     /// Compute threads; absent = the CPUs the process may use.
     pub threads: Option<u32>,
+}
+
+fn cluster_http_port() -> u16 {
+    CLUSTER_HTTP_PORT
+}
+
+fn cluster_grpc_port() -> u16 {
+    CLUSTER_GRPC_PORT
 }
 
 fn default_drain_ms() -> u64 {
@@ -301,14 +342,65 @@ impl EngineConfig {
                 }
             }
         }
-        match self.role {
-            Role::Prefill => require(self.listen.grpc.is_some(), "a prefill needs listen.grpc"),
-            Role::Decode => require(!self.peers.prefill.is_empty(), "a decode needs peers.prefill"),
-            Role::Router => require(!self.peers.decode.is_empty(), "a router needs peers.decode"),
-            Role::Unified => {}
+        require(self.role != Role::Prefill || self.listen.grpc.is_some(), "a prefill needs listen.grpc");
+        mistakes.extend(self.peers.mistakes(self.role));
+        mistakes
+    }
+}
+
+impl PeersConfig {
+    /// Lists or discovery, not both, and what the role calls is there.
+    fn mistakes(&self, role: Role) -> Vec<String> {
+        let listed = !self.prefill.is_empty() || !self.decode.is_empty();
+        let calls = matches!(role, Role::Decode | Role::Router);
+        let mut mistakes = Vec::new();
+        match &self.discovery {
+            Some(_) if listed => {
+                mistakes.push("peers are listed and discovery is set: leave one out".to_owned());
+            }
+            Some(discovery) => mistakes.extend(discovery.mistakes(role)),
+            None if role == Role::Decode && self.prefill.is_empty() => {
+                mistakes.push("a decode needs peers.prefill or peers.discovery".to_owned());
+            }
+            None if role == Role::Router && self.decode.is_empty() => {
+                mistakes.push("a router needs peers.decode or peers.discovery".to_owned());
+            }
+            None => {}
+        }
+        if self.discovery.is_some() && !calls {
+            mistakes.push(format!("a {role} calls no peers: leave peers.discovery out"));
         }
         mistakes
     }
+}
+
+impl DiscoveryConfig {
+    fn mistakes(&self, role: Role) -> Vec<String> {
+        let names = [
+            ("namespace", Some(&self.namespace)),
+            ("prefillService", self.prefill_service.as_ref()),
+            ("decodeService", Some(&self.decode_service)),
+        ];
+        let wrong = names.into_iter().filter(|(_, name)| name.is_some_and(|name| !is_dns_label(name)));
+        let mut mistakes: Vec<String> =
+            wrong.map(|(field, _)| format!("peers.discovery.{field} is no DNS label")).collect();
+        if role == Role::Decode && self.prefill_service.is_none() {
+            mistakes.push("a decode needs peers.discovery.prefillService".to_owned());
+        }
+        if self.http_port == 0 || self.grpc_port == 0 {
+            mistakes.push("peers.discovery: port 0 is none that can be called".to_owned());
+        }
+        mistakes
+    }
+}
+
+/// RFC 1123, as Kubernetes names namespaces and Services.
+fn is_dns_label(name: &str) -> bool {
+    let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    (1..=63).contains(&name.len())
+        && name.bytes().all(inner)
+        && !name.starts_with('-')
+        && !name.ends_with('-')
 }
 
 #[cfg(test)]
@@ -328,6 +420,39 @@ mod tests {
         assert_eq!(config.model.precision, Precision::Sim);
         let again = EngineConfig::from_json(&serde_json::to_string(&config).unwrap()).unwrap();
         assert_eq!(config, again);
+    }
+
+    /// [`DECODE`] with other peers.
+    fn decode_with(peers: &str) -> Result<EngineConfig, ConfigError> {
+        EngineConfig::from_json(&DECODE.replace(r#"{"prefill": [{"grpc": "127.0.0.1:9000"}]}"#, peers))
+    }
+
+    #[test]
+    fn peers_are_listed_or_found_and_never_both() {
+        let found =
+            r#""discovery": {"namespace": "ns", "prefillService": "x-prefill", "decodeService": "x-decode"}"#;
+        let config = decode_with(&format!("{{{found}}}")).unwrap();
+        let discovery = config.peers.discovery.clone().unwrap();
+        assert_eq!((discovery.http_port, discovery.grpc_port), (8000, 9000));
+        assert_eq!(EngineConfig::from_json(&serde_json::to_string(&config).unwrap()).unwrap(), config);
+        let both = format!(r#"{{"prefill": [{{"grpc": "a:1"}}], {found}}}"#);
+        assert!(decode_with(&both).unwrap_err().to_string().contains("leave one out"));
+        let neither = decode_with("{}").unwrap_err().to_string();
+        assert!(neither.contains("peers.prefill or peers.discovery"), "{neither}");
+    }
+
+    #[test]
+    fn a_decode_that_finds_its_peers_needs_the_name_of_the_prefills_and_names_are_labels() {
+        let discovery =
+            |more: &str| format!(r#"{{"discovery": {{"decodeService": "d", "namespace": {more}}}}}"#);
+        let error = decode_with(&discovery(r#""ns""#)).unwrap_err().to_string();
+        assert!(error.contains("prefillService"), "{error}");
+        for bad in ["", "-a", "a-", "a.b", "A", &"x".repeat(64)] {
+            let error = decode_with(&discovery(&format!(r#""{bad}""#))).unwrap_err().to_string();
+            assert!(error.contains("discovery.namespace"), "{bad}: {error}");
+        }
+        let error = decode_with(&discovery(r#""ns", "prefillService": "p", "grpcPort": 0"#)).unwrap_err();
+        assert!(error.to_string().contains("port 0"), "{error}");
     }
 
     #[test]

@@ -1,16 +1,21 @@
 //! From a plan to what each engine process is told.
-//! In: the plan, one of its replicas, the spec, where the model is. Out: [`EngineConfig`] without addresses.
-//! Never: decisions. `listen` and `peers` stay as they are by default: whoever starts the process knows them.
+//! In: the plan, one of its replicas, the spec, who enforces the plan, where the model is. Out: [`EngineConfig`].
+//! Never: decisions. `listen` and `peers` stay as they are by default, for whoever starts the process and knows them;
+//! [`in_pod`] fills them in for a cluster.
+
+use std::net::{Ipv4Addr, SocketAddr};
 
 use engine_spec::config::{
-    AdmissionConfig, BindingConfig, ChatConfig, DEFAULT_DRAIN_TIMEOUT_MS, DEFAULT_REQUEST_TIMEOUT_MS,
-    EffortProfile, ListenConfig, ModelConfig, PeersConfig, PoolConfig, SchedulerConfig, Thinking,
+    AdmissionConfig, BindingConfig, CLUSTER_GRPC_PORT, CLUSTER_HTTP_PORT, ChatConfig,
+    DEFAULT_DRAIN_TIMEOUT_MS, DEFAULT_REQUEST_TIMEOUT_MS, DiscoveryConfig, EffortProfile, ListenConfig,
+    ModelConfig, PeersConfig, PoolConfig, SchedulerConfig, Thinking,
 };
-use engine_spec::{EngineConfig, IndexKeyFormat, Precision, Role};
+use engine_spec::{EngineConfig, IndexKeyFormat, NamedShape, Precision, Role};
 use fathom_crds::InferenceClusterSpec;
 use fathom_crds::inference_cluster as api;
 
 use crate::cpu_list::cpu_list;
+use crate::enforcement::{Enforcement, Mode};
 use crate::plan::{Plan, ReplicaPlan};
 use crate::report::Planned;
 
@@ -19,6 +24,7 @@ pub fn engine_config(
     planned: &Planned,
     replica: &ReplicaPlan,
     spec: &InferenceClusterSpec,
+    enforcement: &Enforcement,
     model_path: &str,
 ) -> EngineConfig {
     let scheduler = SchedulerConfig::default();
@@ -26,15 +32,35 @@ pub fn engine_config(
     EngineConfig {
         pools: Some(PoolConfig { kv_pages: replica.device_pool.pages, request_slots: slots }),
         scheduler: SchedulerConfig { max_running: scheduler.max_running.min(slots), ..scheduler },
-        binding: binding(replica, spec),
+        binding: binding(replica, spec, enforcement),
         ..base(&planned.plan, spec, replica.name.clone(), replica.role, Some(model_path))
     }
 }
 
-/// The configuration of one router.
+/// The configuration of one router. It has no revision: it serves those of its engines, also two at a time.
 pub fn router_config(planned: &Planned, spec: &InferenceClusterSpec, index: u32) -> EngineConfig {
     let plan = &planned.plan;
-    base(plan, spec, format!("{}-router-{index}", plan.name), Role::Router, None)
+    let name = format!("{}-router-{index}", plan.name);
+    EngineConfig { revision: String::new(), ..base(plan, spec, name, Role::Router, None) }
+}
+
+/// `config` for a pod: on all addresses and the cluster's ports, with peers found through the headless Services of the
+/// planned object.
+pub fn in_pod(mut config: EngineConfig, plan: &Plan, namespace: &str) -> EngineConfig {
+    let on = |port| SocketAddr::from((Ipv4Addr::UNSPECIFIED, port));
+    let grpc = (config.role == Role::Prefill).then(|| on(CLUSTER_GRPC_PORT));
+    config.listen = ListenConfig { http: on(CLUSTER_HTTP_PORT), grpc };
+    let prefills = plan.replicas.iter().any(|replica| replica.role == Role::Prefill);
+    let discovery = DiscoveryConfig {
+        namespace: namespace.to_owned(),
+        prefill_service: prefills.then(|| format!("{}-prefill", plan.name)),
+        decode_service: format!("{}-decode", plan.name),
+        http_port: CLUSTER_HTTP_PORT,
+        grpc_port: CLUSTER_GRPC_PORT,
+    };
+    let calls = matches!(config.role, Role::Decode | Role::Router);
+    config.peers = PeersConfig { discovery: calls.then_some(discovery), ..PeersConfig::default() };
+    config
 }
 
 fn base(
@@ -52,6 +78,7 @@ fn base(
         model: ModelConfig {
             name: spec.model.name.clone(),
             path: model_path.map(str::to_owned),
+            shape: if role == Role::Router { None } else { named_shape(spec) },
             context_tokens: plan.context_tokens,
             precision: Precision::default(),
             index_keys: index_keys(spec),
@@ -74,16 +101,30 @@ fn base(
     }
 }
 
-/// Unmanaged placement binds nothing; memory is bound unless the object says never.
-fn binding(replica: &ReplicaPlan, spec: &InferenceClusterSpec) -> BindingConfig {
-    if spec.placement.mode == api::PlacementMode::Unmanaged {
-        return BindingConfig::default();
+/// What is left to the engine itself. A refused binding is only reported, unless the object requires it.
+fn binding(replica: &ReplicaPlan, spec: &InferenceClusterSpec, enforcement: &Enforcement) -> BindingConfig {
+    let threads = u32::try_from(replica.cpus.len()).ok().filter(|threads| *threads > 0);
+    match enforcement.mode {
+        Mode::Unmanaged => BindingConfig::default(),
+        // The kubelet chose CPUs and node by itself: the engine finds itself on them.
+        Mode::Kubelet { .. } => BindingConfig { threads, ..BindingConfig::default() },
+        Mode::Dra { .. } | Mode::Soft => BindingConfig {
+            cpus: Some(cpu_list(&replica.cpus)).filter(|cpus| !cpus.is_empty()),
+            memory_node: replica.memory_node.filter(|_| enforcement.bind_memory),
+            cpus_required: spec.placement.numa == api::NumaMode::Required && replica.numa_node.is_some(),
+            memory_required: spec.placement.memory_binding == api::MemoryBinding::Required,
+            threads,
+        },
     }
-    let bind_memory = spec.placement.memory_binding != api::MemoryBinding::Off;
-    BindingConfig {
-        cpus: Some(cpu_list(&replica.cpus)).filter(|cpus| !cpus.is_empty()),
-        memory_node: replica.memory_node.filter(|_| bind_memory),
-        threads: u32::try_from(replica.cpus.len()).ok().filter(|threads| *threads > 0),
+}
+
+/// The dimensions that the object names, by shape or by a published model name.
+pub fn named_shape(spec: &InferenceClusterSpec) -> Option<NamedShape> {
+    match spec.model.shape {
+        Some(api::ShapeName::V4Flash) => Some(NamedShape::V4Flash),
+        Some(api::ShapeName::V4Pro) => Some(NamedShape::V4Pro),
+        Some(api::ShapeName::Needle) => Some(NamedShape::Needle),
+        None => NamedShape::from_model_name(&spec.model.name),
     }
 }
 

@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, bail};
 use engine_spec::{EngineConfig, ModelShape, NamedShape};
 use fathom_crds::InferenceCluster;
-use fathom_crds::inference_cluster::ShapeName;
+use fathom_crds::inference_cluster::{MemoryBinding, PlacementMode};
 use node_facts::NodeFacts;
-use operator_plan::{PlanInput, Planned};
+use operator_plan::{Enforcement, Mode, PlanInput, Planned, named_shape};
 
 pub(crate) use table::print_table;
 
@@ -41,7 +41,7 @@ pub(crate) fn load(file: &Path) -> anyhow::Result<Loaded> {
     let model = &cluster.spec.model;
     let model_path = model.source.host_path.as_ref().map(|path| beside(file, path));
     let folder = model_path.as_deref().filter(|path| path.exists());
-    let named = named_shape(&cluster);
+    let named = named_shape(&cluster.spec);
     let (shape, weight_bytes) = match (folder, named) {
         (Some(folder), _) => (folder_shape(folder, &cluster)?, weight_bytes(folder)),
         (None, Some(named)) => (named.shape(), None),
@@ -75,9 +75,29 @@ impl Loaded {
     /// folder on this machine.
     pub(crate) fn engines(&self, planned: &Planned) -> anyhow::Result<Vec<EngineConfig>> {
         let path = self.model_folder()?.display().to_string();
-        let spec = &self.cluster.spec;
-        let replicas = planned.plan.replicas.iter();
-        Ok(replicas.map(|replica| operator_plan::engine_config(planned, replica, spec, &path)).collect())
+        let (spec, enforcement) = (&self.cluster.spec, self.enforcement());
+        let config = |replica| {
+            let mut config = operator_plan::engine_config(planned, replica, spec, &enforcement, &path);
+            // The dimensions were read from the folder itself, whatever the model is called.
+            config.model.shape = None;
+            // The CPUs were read from this machine; what a container takes of them costs speed, not the start.
+            config.binding.cpus_required = false;
+            config
+        };
+        Ok(planned.plan.replicas.iter().map(config).collect())
+    }
+
+    /// Without Kubernetes the engines bind themselves.
+    fn enforcement(&self) -> Enforcement {
+        let placement = &self.cluster.spec.placement;
+        let mode = match placement.mode {
+            PlacementMode::Unmanaged => Mode::Unmanaged,
+            PlacementMode::Auto | PlacementMode::DRA | PlacementMode::Kubelet | PlacementMode::Soft => {
+                Mode::Soft
+            }
+        };
+        let bind_memory = placement.memory_binding != MemoryBinding::Off;
+        Enforcement { mode, because: "there is no Kubernetes here".to_owned(), bind_memory }
     }
 
     /// What each router of a plan is told.
@@ -100,16 +120,6 @@ fn beside(file: &Path, path: &str) -> PathBuf {
     file.parent().unwrap_or(Path::new("")).join(path)
 }
 
-fn named_shape(cluster: &InferenceCluster) -> Option<NamedShape> {
-    let model = &cluster.spec.model;
-    match model.shape {
-        Some(ShapeName::V4Flash) => Some(NamedShape::V4Flash),
-        Some(ShapeName::V4Pro) => Some(NamedShape::V4Pro),
-        Some(ShapeName::Needle) => Some(NamedShape::Needle),
-        None => NamedShape::from_model_name(&model.name),
-    }
-}
-
 fn unknown_shape(cluster: &InferenceCluster, folder: Option<&Path>) -> String {
     let names: Vec<String> = NamedShape::ALL.iter().map(ToString::to_string).collect();
     let folder = folder.map_or_else(String::new, |folder| format!(", and {} is not here", folder.display()));
@@ -126,7 +136,7 @@ fn folder_shape(folder: &Path, cluster: &InferenceCluster) -> anyhow::Result<Mod
     let text = read_bounded(&file, MAX_CONFIG_BYTES)?;
     let shape = ModelShape::from_config_json(&text).with_context(|| format!("{}", file.display()))?;
     if cluster.spec.model.shape.is_some()
-        && let Some(named) = named_shape(cluster)
+        && let Some(named) = named_shape(&cluster.spec)
         && let Some(difference) = shape.difference(&named.shape())
     {
         bail!("{} is not the model that spec.model.shape {named} says: {difference}", file.display());

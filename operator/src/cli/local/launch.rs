@@ -71,8 +71,10 @@ pub(crate) fn with_peers(
         .map(|(_, at)| ports::to_call(at.http).to_string());
     config.peers = match config.role {
         Role::Prefill | Role::Unified => PeersConfig::default(),
-        Role::Decode => PeersConfig { prefill: prefill.collect(), decode: Vec::new() },
-        Role::Router => PeersConfig { prefill: prefill.collect(), decode: decode.collect() },
+        Role::Decode => PeersConfig { prefill: prefill.collect(), ..PeersConfig::default() },
+        Role::Router => {
+            PeersConfig { prefill: prefill.collect(), decode: decode.collect(), ..PeersConfig::default() }
+        }
     };
     config
 }
