@@ -2,6 +2,7 @@
 //! `cargo bench -p operator-plan`
 
 #![expect(clippy::print_stdout, reason = "this is what it is for")]
+#![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
 
 #[path = "../tests/it/machines.rs"]
 #[expect(dead_code, reason = "the tests use all of it")]
@@ -12,7 +13,7 @@ use std::time::Instant;
 
 use engine_spec::NamedShape;
 use node_facts::NodeFacts;
-use operator_plan::{PlanInput, plan};
+use operator_plan::{NO_SURROUNDINGS, PlanInput, plan};
 
 use machines::{large, machine, object};
 
@@ -38,7 +39,15 @@ fn many(replicas: u32, gpus: u32) -> String {
 fn time(what: &str, nodes: &[NodeFacts], spec: &str, feasible: bool) {
     let cluster = object("deepseek-v4-flash", spec);
     let shape = NamedShape::V4Flash.shape();
-    let input = PlanInput { name: "bench", spec: &cluster.spec, shape: &shape, nodes, weight_bytes: None };
+    let input = PlanInput {
+        name: "bench",
+        spec: &cluster.spec,
+        shape: &shape,
+        nodes,
+        weight_bytes: None,
+        image: None,
+        surroundings: &NO_SURROUNDINGS,
+    };
     assert_eq!(plan(&input).is_feasible(), feasible, "{what}");
     let mut milliseconds: Vec<f64> = (0..ROUNDS)
         .map(|_| {

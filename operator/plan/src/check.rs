@@ -12,6 +12,7 @@ use fathom_crds::inference_cluster::NumaMode;
 use node_facts::{Gpu, GpuHealth, Mig, NodeFacts};
 
 use crate::engine_config::index_keys;
+use crate::keep::kept;
 use crate::plan::{ComputeDevice, Plan, PlanInput, ReplicaPlan};
 use crate::report::{Planned, gib, place};
 
@@ -68,7 +69,8 @@ pub fn check(input: &PlanInput<'_>, plan: &Plan) -> Vec<Violation> {
         .into_iter()
         .map(|ranks| (ranks, weight_bytes_per_rank(input.shape, ranks) + GPU_ACTIVATION_BYTES));
     let rank_bytes: BTreeMap<usize, u64> = rank_bytes.collect();
-    for replica in &plan.replicas {
+    let stays = staying(input);
+    for replica in plan.replicas.iter().filter(|replica| !stays.contains(replica.name.as_str())) {
         match nodes.get(replica.node.as_str()).copied().flatten() {
             None => found.push(Violation::UnknownNode(replica.name.clone(), replica.node.clone())),
             Some(facts) => {
@@ -78,8 +80,14 @@ pub fn check(input: &PlanInput<'_>, plan: &Plan) -> Vec<Violation> {
             }
         }
     }
-    check_shared(plan, &nodes, &mut found);
+    check_shared(plan, &stays, &mut found);
+    check_memory(input, plan, &stays, &nodes, &mut found);
     found
+}
+
+/// Replicas that were taken over as they run: facts may have changed under them, and they are left alone.
+fn staying<'a>(input: &PlanInput<'a>) -> BTreeSet<&'a str> {
+    kept(input).into_iter().map(|present| present.replica.name.as_str()).collect()
 }
 
 /// Takes a plan back that does not pass, and says why.
@@ -202,28 +210,48 @@ fn check_pool(input: &PlanInput<'_>, plan: &Plan, replica: &ReplicaPlan, found: 
     }
 }
 
-/// What replicas must not have in common, and what they have together.
-fn check_shared(plan: &Plan, nodes: &BTreeMap<&str, Option<&NodeFacts>>, found: &mut Vec<Violation>) {
+/// What replicas must not have in common.
+fn check_shared(plan: &Plan, stays: &BTreeSet<&str>, found: &mut Vec<Violation>) {
     let mut gpus = BTreeSet::new();
     let mut cpus: BTreeMap<&str, BTreeMap<u32, bool>> = BTreeMap::new();
-    let mut promised: BTreeMap<(&str, Option<u32>), u64> = BTreeMap::new();
     for replica in &plan.replicas {
         let node = replica.node.as_str();
         for gpu in replica.gpus.iter().filter(|gpu| !gpus.insert(gpu.uuid.as_str())) {
             found.push(Violation::GpuTwice(replica.name.clone(), gpu.uuid.clone()));
         }
         let owners = cpus.entry(node).or_default();
+        // One that stays and computes on the CPU makes room for others.
+        let stays = stays.contains(replica.name.as_str());
+        let shares = replica.cpus_shared || (stays && replica.device == ComputeDevice::Cpu);
         for cpu in &replica.cpus {
             // A CPU may have several owners only when all of them say so.
-            let before = owners.insert(*cpu, replica.cpus_shared);
-            if before.is_some_and(|shared| !shared || !replica.cpus_shared) {
+            let before = owners.insert(*cpu, shares);
+            if before.is_some_and(|shared| !shared || !shares) {
                 found.push(Violation::Cpu(replica.name.clone(), *cpu));
             }
         }
-        let places = BTreeSet::from([(node, replica.numa_node), (node, None)]);
-        for place in places {
+    }
+}
+
+/// What is newly promised must be available, beside what is promised already.
+fn check_memory(
+    input: &PlanInput<'_>,
+    plan: &Plan,
+    stays: &BTreeSet<&str>,
+    nodes: &BTreeMap<&str, Option<&NodeFacts>>,
+    found: &mut Vec<Violation>,
+) {
+    let mut promised: BTreeMap<(&str, Option<u32>), u64> = BTreeMap::new();
+    for replica in plan.replicas.iter().filter(|replica| !stays.contains(replica.name.as_str())) {
+        let node = replica.node.as_str();
+        for place in BTreeSet::from([(node, replica.numa_node), (node, None)]) {
             let sum = promised.entry(place).or_default();
             *sum = sum.saturating_add(replica.memory_bytes);
+        }
+    }
+    for taken in &input.surroundings.taken {
+        for place in BTreeSet::from([(taken.node.as_str(), taken.numa_node), (taken.node.as_str(), None)]) {
+            promised.entry(place).and_modify(|sum| *sum = sum.saturating_add(taken.untouched_bytes));
         }
     }
     for ((node, numa), promised) in promised {

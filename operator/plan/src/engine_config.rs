@@ -108,7 +108,7 @@ fn binding(replica: &ReplicaPlan, spec: &InferenceClusterSpec, enforcement: &Enf
         Mode::Unmanaged => BindingConfig::default(),
         // The kubelet chose CPUs and node by itself: the engine finds itself on them.
         Mode::Kubelet { .. } => BindingConfig { threads, ..BindingConfig::default() },
-        Mode::Dra { .. } | Mode::Soft => BindingConfig {
+        Mode::Dra { .. } | Mode::Soft { .. } => BindingConfig {
             cpus: Some(cpu_list(&replica.cpus)).filter(|cpus| !cpus.is_empty()),
             memory_node: replica.memory_node.filter(|_| enforcement.bind_memory),
             cpus_required: spec.placement.numa == api::NumaMode::Required && replica.numa_node.is_some(),

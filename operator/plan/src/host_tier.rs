@@ -13,6 +13,7 @@ use crate::plan::{ComputeDevice, DevicePool, PlanInput, ReplicaPlan};
 use crate::report::{HostCacheLimit, HostCacheReport, Report, gib};
 use crate::rooms::{Room, memory_of};
 use crate::size::Demand;
+use crate::surroundings::Present;
 
 /// Bytes of a room that replicas may be promised in total.
 pub(crate) fn headroom(room: &Room<'_>, on_gpu: bool) -> u64 {
@@ -28,10 +29,14 @@ pub(crate) fn cpu_pool_limit(room: &Room<'_>, on_gpu: bool) -> u64 {
 pub(crate) fn grant(
     input: &PlanInput<'_>,
     placements: &[Placement<'_>],
+    kept: &[&Present],
     report: &mut Report,
 ) -> Vec<ReplicaPlan> {
-    let engines = placements.len() as u64;
-    let mut finished = Vec::with_capacity(placements.len());
+    if !report.refusals.is_empty() {
+        return Vec::new();
+    }
+    let engines = (placements.len() + kept.len()) as u64;
+    let mut finished: Vec<Finished> = kept.iter().map(|present| stay(&present.replica)).collect();
     for shared in placements.chunk_by(|a, b| a.room_index == b.room_index) {
         finished.extend(room_replicas(input, shared, engines, report));
     }
@@ -42,6 +47,22 @@ pub(crate) fn grant(
 }
 
 type Finished = (ReplicaPlan, Option<HostCacheReport>);
+
+/// A replica that stays keeps what it was granted.
+fn stay(replica: &ReplicaPlan) -> Finished {
+    let line = replica.host_cache_limit.map(|limited_by| HostCacheReport {
+        replica: replica.name.clone(),
+        asked_bytes: None,
+        granted_bytes: replica.host_cache_bytes,
+        ratio: quotient(replica.host_cache_bytes, replica.device_pool.bytes),
+        limited_by,
+        message: format!(
+            "granted {} when it was placed; limited by {limited_by:?}",
+            gib(replica.host_cache_bytes)
+        ),
+    });
+    (replica.clone(), line)
+}
 
 /// The replicas of one room.
 fn room_replicas(
@@ -65,7 +86,7 @@ fn room_replicas(
     };
     let needs: u64 = sized.iter().map(|(placement, pool)| in_host(placement.demand, pool)).sum();
     let room_bytes = headroom.saturating_sub(needs);
-    for Placement { demand, .. } in placements.iter().filter(|placement| placement.index == 0) {
+    for Placement { demand, .. } in placements.iter().filter(|p| p.demand.indices.first() == Some(&p.index)) {
         let weights = demand.weight_bytes_per_rank;
         if demand.device == ComputeDevice::Cpu && weights > room_bytes {
             report.note(|| {
@@ -85,7 +106,7 @@ fn room_replicas(
             let line = host_cache(input, placement, pool, engines, &share);
             let granted = line.as_ref().map_or(0, |line| line.granted_bytes);
             let memory_bytes = in_host(placement.demand, &pool) + granted;
-            (replica(input, placement, pool, memory_bytes, granted), line)
+            (replica(input, placement, pool, memory_bytes, line.as_ref()), line)
         })
         .collect()
 }
@@ -208,7 +229,7 @@ fn replica(
     placement: &Placement<'_>,
     device_pool: DevicePool,
     memory_bytes: u64,
-    host_cache_bytes: u64,
+    host_cache: Option<&HostCacheReport>,
 ) -> ReplicaPlan {
     ReplicaPlan {
         name: placement.name(input.name),
@@ -223,6 +244,7 @@ fn replica(
         memory_bytes,
         memory_node: placement.room.numa_node,
         device_pool,
-        host_cache_bytes,
+        host_cache_bytes: host_cache.map_or(0, |line| line.granted_bytes),
+        host_cache_limit: host_cache.map(|line| line.limited_by),
     }
 }

@@ -10,6 +10,7 @@ mod enforcement;
 mod engine_config;
 mod gpus;
 mod host_tier;
+mod keep;
 mod placement;
 mod plan;
 mod report;
@@ -28,4 +29,4 @@ pub use report::{
     thousands,
 };
 pub use revision::{placement_inputs, revision};
-pub use surroundings::{NodeState, Present, STALE_AFTER_MS, Surroundings, Taint, Taken};
+pub use surroundings::{NO_SURROUNDINGS, NodeState, Present, STALE_AFTER_MS, Surroundings, Taint, Taken};

@@ -19,6 +19,7 @@ use crate::plan::{PlanInput, PlannedGpu};
 use crate::report::{RejectReason, Rejected, Report, gib};
 use crate::rooms::{Room, rooms};
 use crate::size::Demand;
+use crate::surroundings::Present;
 use fit::Fit;
 
 /// One replica in its room.
@@ -45,19 +46,27 @@ impl Placement<'_> {
 }
 
 /// The rooms to plan with: NUMA nodes, or whole nodes where the object says so or (Preferred) nothing else fits.
-pub(crate) fn rooms_for<'a>(input: &PlanInput<'a>, demands: &[Demand], report: &mut Report) -> Vec<Room<'a>> {
+pub(crate) fn rooms_for<'a>(
+    input: &PlanInput<'a>,
+    demands: &[Demand],
+    kept: &[&Present],
+    report: &mut Report,
+) -> Vec<Room<'a>> {
+    if demands.is_empty() {
+        return Vec::new();
+    }
     let numa = input.spec.placement.numa;
     if numa == NumaMode::Preferred {
         let mut scratch = Report::default();
-        let strict = rooms(input.nodes, false, &mut scratch);
-        if count::counts(&fits(&strict, demands), demands).is_err() {
+        let strict = rooms(input, kept, false, &mut scratch);
+        if count::counts(&fits(&strict, demands, false), demands).is_err() {
             report.note(|| {
                 "placement.numa is Preferred, and not every replica fits on one NUMA node".to_owned()
             });
-            return rooms(input.nodes, true, report);
+            return rooms(input, kept, true, report);
         }
     }
-    rooms(input.nodes, numa == NumaMode::Off, report)
+    rooms(input, kept, numa == NumaMode::Off, report)
 }
 
 /// Places every replica, or refuses and says what is missing where.
@@ -83,21 +92,35 @@ pub(crate) fn place<'r>(
         );
         return Vec::new();
     }
-    let fits = fits(rooms, demands);
+    if let Ok(counts) = count::counts(&fits(rooms, demands, true), demands) {
+        reject_unfit(rooms, demands, &fits(rooms, demands, false), report);
+        return assign::assign(rooms, demands, &counts);
+    }
+    let fits = fits(rooms, demands, false);
     reject_unfit(rooms, demands, &fits, report);
     match count::counts(&fits, demands) {
         Ok(counts) => assign::assign(rooms, demands, &counts),
         Err(most) => {
             let on = if rooms.iter().any(|room| room.numa_node.is_some()) { "NUMA node" } else { "node" };
-            report.refuse(Reason::NotFeasible, shortage(demands, &most, on));
+            report.refuse(reason_of(rooms), shortage(demands, &most, on));
             reject_taken(rooms, demands, &fits, &most, report);
             Vec::new()
         }
     }
 }
 
-fn fits<'r>(rooms: &'r [Room<'r>], demands: &'r [Demand]) -> Vec<Fit<'r>> {
-    rooms.iter().map(|room| Fit::new(room, demands)).collect()
+fn fits<'r>(rooms: &'r [Room<'r>], demands: &'r [Demand], apart: bool) -> Vec<Fit<'r>> {
+    rooms.iter().map(|room| Fit::new(room, demands, apart)).collect()
+}
+
+/// Why nothing fits: the facts, if there are no others, or else the rooms.
+fn reason_of(rooms: &[Room<'_>]) -> Reason {
+    let closed = |reason| rooms.iter().all(|room| room.closed.as_ref().is_some_and(|(r, _)| *r == reason));
+    match () {
+        () if closed(RejectReason::Stale) => Reason::FactsStale,
+        () if closed(RejectReason::Excluded) => Reason::TopologyRejected,
+        () => Reason::NotFeasible,
+    }
 }
 
 /// Rooms that cannot take a single replica of some role.
@@ -132,7 +155,7 @@ fn reject_taken(
     let short: Vec<Role> = demands
         .iter()
         .enumerate()
-        .filter(|(role, demand)| placed(*role) < demand.replicas)
+        .filter(|(role, demand)| placed(*role) < demand.replicas())
         .map(|(_, demand)| demand.role)
         .collect();
     for ((room, fit), counts) in rooms.iter().zip(fits).zip(most) {
@@ -168,7 +191,7 @@ fn rejected(room: &Room<'_>, roles: Vec<Role>, reason: RejectReason, message: St
 fn shortage(demands: &[Demand], most: &[Counts], on: &str) -> String {
     let fit = |role: usize, demand: &Demand| {
         let placed: u32 = most.iter().map(|counts| counts[role]).sum();
-        format!("{}: {placed} of {} replicas fit", demand.role, demand.replicas)
+        format!("{}: {placed} of {} replicas fit", demand.role, demand.replicas())
     };
     let needs = |demand: &Demand| {
         let mut needs = Vec::new();

@@ -8,8 +8,9 @@ use fathom_crds::InferenceClusterSpec;
 use node_facts::NodeFacts;
 use serde::{Deserialize, Serialize};
 
-use crate::report::{Planned, Report};
-use crate::{admission, check, host_tier, placement, revision, size};
+use crate::report::{HostCacheLimit, Planned, Report};
+use crate::surroundings::Surroundings;
+use crate::{admission, check, host_tier, keep, placement, revision, size};
 
 /// Everything that a plan depends on.
 #[derive(Debug, Clone, Copy)]
@@ -23,6 +24,10 @@ pub struct PlanInput<'a> {
     pub nodes: &'a [NodeFacts],
     /// Bytes of the checkpoint where the caller can see them; otherwise computed from the shape.
     pub weight_bytes: Option<u64>,
+    /// The engine's image, resolved; absent without Kubernetes.
+    pub image: Option<&'a str>,
+    /// What the cluster adds to the facts; [`crate::NO_SURROUNDINGS`] without Kubernetes.
+    pub surroundings: &'a Surroundings,
 }
 
 /// What is to run where.
@@ -67,6 +72,9 @@ pub struct ReplicaPlan {
     pub device_pool: DevicePool,
     /// One host copy for all ranks; 0 = no host tier.
     pub host_cache_bytes: u64,
+    /// What limited the host tier when the replica was placed; absent where none was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host_cache_limit: Option<HostCacheLimit>,
 }
 
 /// What computes.
@@ -114,13 +122,14 @@ pub struct QueueLimit {
 pub fn plan(input: &PlanInput<'_>) -> Planned {
     let mut report = Report::default();
     let context_tokens = size::context_tokens(input);
-    let demands = size::demands(input, &mut report);
-    let rooms = placement::rooms_for(input, &demands, &mut report);
+    let kept = keep::kept(input);
+    let demands = size::demands(input, &kept, &mut report);
+    let rooms = placement::rooms_for(input, &demands, &kept, &mut report);
     let placements = placement::place(&rooms, &demands, &mut report);
-    let replicas = host_tier::grant(input, &placements, &mut report);
+    let replicas = host_tier::grant(input, &placements, &kept, &mut report);
     let plan = Plan {
         name: input.name.to_owned(),
-        revision: revision::revision(input.spec, input.shape),
+        revision: revision::revision(input.spec, input.shape, input.image),
         context_tokens,
         queue_limit: admission::queue_limit(input, &replicas),
         replicas,

@@ -125,6 +125,18 @@ pub enum RejectReason {
     Memory,
     /// It fits, and other replicas of this plan have taken it.
     Taken,
+    /// Kubernetes says that the node is not Ready.
+    NotReady,
+    /// The node takes no new pods.
+    Cordoned,
+    /// The labels that the object asks for are not there.
+    Selector,
+    /// A taint that the object does not tolerate.
+    Tainted,
+    /// The facts are too old to place anything new.
+    Stale,
+    /// Kept away from this object for now.
+    Excluded,
 }
 
 impl Display for RejectReason {

@@ -3,11 +3,16 @@
 //! Never: a guess. What the facts do not say makes a room unusable, with the reason.
 //! A cgroup limit of the machine is split over its NUMA nodes by their memory, so that rooms stay independent.
 
-use std::collections::BTreeMap;
+mod occupied;
 
+use std::collections::{BTreeMap, BTreeSet};
+
+use engine_spec::Role;
 use node_facts::{Gpu, GpuHealth, Memory, Mig, NodeFacts, NumaNode, Reading};
 
-use crate::report::Report;
+use crate::plan::PlanInput;
+use crate::report::{RejectReason, Rejected, Report};
+use crate::surroundings::Present;
 
 /// A NUMA node of a node, or a whole node.
 #[derive(Debug)]
@@ -26,7 +31,11 @@ pub(crate) struct Room<'a> {
     /// Whether `available` is the cgroup's limit.
     pub(crate) cgroup_limited: bool,
     /// Why nothing at all can be put here.
-    pub(crate) unknown: Option<String>,
+    pub(crate) closed: Option<(RejectReason, String)>,
+    /// Roles of the replicas that stay here.
+    pub(crate) staying: Vec<Role>,
+    /// Whether replicas that stay here compute on these CPUs too.
+    pub(crate) cpus_shared: bool,
 }
 
 impl Room<'_> {
@@ -41,12 +50,22 @@ pub(crate) fn memory_of(gpu: &Gpu) -> u64 {
     gpu.memory_total.value().copied().unwrap_or(0)
 }
 
-/// One room for each NUMA node, or for each machine when `whole`.
-pub(crate) fn rooms<'a>(nodes: &'a [NodeFacts], whole: bool, report: &mut Report) -> Vec<Room<'a>> {
-    let mut sorted: Vec<&NodeFacts> = nodes.iter().collect();
+/// One room for each NUMA node, or for each machine when `whole`, without what others and the replicas that stay have.
+pub(crate) fn rooms<'a>(
+    input: &PlanInput<'a>,
+    kept: &[&Present],
+    whole: bool,
+    report: &mut Report,
+) -> Vec<Room<'a>> {
+    let mut sorted: Vec<&NodeFacts> = input.nodes.iter().collect();
     sorted.sort_by(|a, b| a.node.cmp(&b.node));
+    reject_silent(input, report);
     let mut rooms = Vec::new();
     for facts in sorted {
+        if let Some(closed) = closed(input, facts) {
+            rooms.push(Room { closed: Some(closed), ..whole_room(facts) });
+            continue;
+        }
         match &facts.numa {
             Reading::Value(numa) if numa.len() == 1 || (!whole && !numa.is_empty()) => {
                 numa_rooms(facts, numa, &mut rooms, report);
@@ -62,13 +81,44 @@ pub(crate) fn rooms<'a>(nodes: &'a [NodeFacts], whole: bool, report: &mut Report
             Reading::Failed(reason) => {
                 let mut room = whole_room(facts);
                 if !whole {
-                    room.unknown = Some(format!("NUMA facts could not be read: {reason}"));
+                    let message = format!("NUMA facts could not be read: {reason}");
+                    room.closed = Some((RejectReason::Unknown, message));
                 }
                 rooms.push(room);
             }
         }
     }
+    occupied::subtract(input, kept, &mut rooms);
     rooms
+}
+
+/// Why a node with facts takes nothing new.
+fn closed(input: &PlanInput<'_>, facts: &NodeFacts) -> Option<(RejectReason, String)> {
+    let nodes = input.surroundings.nodes.as_ref()?;
+    match nodes.get(&facts.node) {
+        None => Some((RejectReason::NotReady, "the cluster has no such node any more".to_owned())),
+        Some(node) => node.keeps_away(&input.spec.pod_template),
+    }
+}
+
+/// Nodes of the cluster that have no facts are no rooms, and are told.
+fn reject_silent(input: &PlanInput<'_>, report: &mut Report) {
+    let known: BTreeSet<&str> = input.nodes.iter().map(|facts| facts.node.as_str()).collect();
+    for (name, node) in input.surroundings.nodes.iter().flatten() {
+        if known.contains(name.as_str()) {
+            continue;
+        }
+        let (reason, message) = node
+            .keeps_away(&input.spec.pod_template)
+            .unwrap_or_else(|| (RejectReason::Unknown, "no node agent has reported".to_owned()));
+        report.reject(|| Rejected {
+            node: name.clone(),
+            numa_node: None,
+            roles: Vec::new(),
+            reason,
+            message,
+        });
+    }
 }
 
 fn numa_rooms<'a>(
@@ -151,7 +201,9 @@ fn room<'a>(
         available: memory.available.min(limit),
         total: memory.total,
         cgroup_limited: limit < memory.available,
-        unknown,
+        closed: unknown.map(|message| (RejectReason::Unknown, message)),
+        staying: Vec::new(),
+        cpus_shared: false,
     }
 }
 

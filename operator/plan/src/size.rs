@@ -11,8 +11,10 @@ use fathom_crds::conditions::Reason;
 use fathom_crds::inference_cluster::{Device, RoleSpec, RuntimeKind};
 
 use crate::engine_config::index_keys;
+use crate::keep;
 use crate::plan::{ComputeDevice, DevicePool, PlanInput};
 use crate::report::{Report, SizeReport, thousands};
+use crate::surroundings::Present;
 
 /// Context of an object that says nothing: long enough for documents and code, small enough for one request a GPU.
 const DEFAULT_CONTEXT_TOKENS: u32 = 131_072;
@@ -28,7 +30,8 @@ const SLOT_SHARE: u64 = 4;
 #[derive(Debug, Clone)]
 pub(crate) struct Demand {
     pub(crate) role: Role,
-    pub(crate) replicas: u32,
+    /// Numbers of the replicas that are to be placed.
+    pub(crate) indices: Vec<u32>,
     pub(crate) gpus: u32,
     /// The user's number.
     pub(crate) cpus: Option<u32>,
@@ -40,6 +43,11 @@ pub(crate) struct Demand {
 }
 
 impl Demand {
+    /// Replicas that are to be placed.
+    pub(crate) fn replicas(&self) -> u32 {
+        u32::try_from(self.indices.len()).unwrap_or(u32::MAX)
+    }
+
     /// Smallest GPU that a rank fits on; absent where nothing is computed on a GPU.
     pub(crate) fn gpu_memory_bytes(&self) -> Option<u64> {
         let on_gpu = self.device == ComputeDevice::Cuda;
@@ -110,8 +118,9 @@ pub(crate) fn context_tokens(input: &PlanInput<'_>) -> u32 {
     given.unwrap_or(DEFAULT_CONTEXT_TOKENS.min(own))
 }
 
-/// The needs of each engine role with replicas, prefill first. What cannot be sized at all is refused in the report.
-pub(crate) fn demands(input: &PlanInput<'_>, report: &mut Report) -> Vec<Demand> {
+/// The needs of each engine role that has replicas to place, prefill first. What cannot be sized at all is refused in
+/// the report.
+pub(crate) fn demands(input: &PlanInput<'_>, kept: &[&Present], report: &mut Report) -> Vec<Demand> {
     refuse_unsupported(input, report);
     let spec = input.spec;
     let second = if spec.prefill_replicas() > 0 { Role::Decode } else { Role::Unified };
@@ -121,7 +130,7 @@ pub(crate) fn demands(input: &PlanInput<'_>, report: &mut Report) -> Vec<Demand>
         if asked.replicas <= 0 {
             continue;
         }
-        let demand = demand(input, role, asked);
+        let demand = demand(input, role, asked, kept);
         if demand.device == ComputeDevice::Cuda
             && let Some(message) = undividable(input.shape, role, demand.gpus)
         {
@@ -129,7 +138,7 @@ pub(crate) fn demands(input: &PlanInput<'_>, report: &mut Report) -> Vec<Demand>
         }
         report.sizes.push(SizeReport {
             role,
-            replicas: demand.replicas,
+            replicas: keep::replicas(input, role),
             gpus: demand.gpus,
             weight_bytes_per_rank: demand.weight_bytes_per_rank,
             gpu_memory_bytes: demand.gpu_memory_bytes(),
@@ -140,14 +149,16 @@ pub(crate) fn demands(input: &PlanInput<'_>, report: &mut Report) -> Vec<Demand>
     if demands.is_empty() {
         report.note(|| "all engine roles have zero replicas: nothing runs".to_owned());
     }
+    demands.retain(|demand| !demand.indices.is_empty());
     demands
 }
 
 fn refuse_unsupported(input: &PlanInput<'_>, report: &mut Report) {
     let model = &input.spec.model;
-    if !input.spec.pod_template.node_selector.is_empty() {
+    let template = &input.spec.pod_template;
+    if input.surroundings.nodes.is_none() && !template.node_selector.is_empty() {
         report.note(|| {
-            "podTemplate.nodeSelector is not looked at: the facts carry no labels of nodes".to_owned()
+            "podTemplate.nodeSelector is not looked at: without a cluster nodes have no labels".to_owned()
         });
     }
     if input.spec.runtime.kind == RuntimeKind::SGLang {
@@ -186,7 +197,7 @@ fn undividable(shape: &ModelShape, role: Role, gpus: u32) -> Option<String> {
     Some(format!("{role}: {count} {name} cannot be split over {ranks} GPUs; this model takes {possible}"))
 }
 
-fn demand(input: &PlanInput<'_>, role: Role, asked: &RoleSpec) -> Demand {
+fn demand(input: &PlanInput<'_>, role: Role, asked: &RoleSpec, kept: &[&Present]) -> Demand {
     let gpus = u32::try_from(asked.gpus).unwrap_or(0);
     let on_cpu = gpus == 0 || input.spec.runtime.device == Device::Cpu;
     let format = CacheFormat { precision: Precision::default(), index_keys: index_keys(input.spec) };
@@ -199,7 +210,7 @@ fn demand(input: &PlanInput<'_>, role: Role, asked: &RoleSpec) -> Demand {
     };
     Demand {
         role,
-        replicas: u32::try_from(asked.replicas).unwrap_or(0),
+        indices: (0..keep::replicas(input, role)).filter(|index| !has(kept, role, *index)).collect(),
         gpus,
         cpus: asked.cpus.and_then(|cpus| u32::try_from(cpus).ok()),
         device: if on_cpu { ComputeDevice::Cpu } else { ComputeDevice::Cuda },
@@ -211,4 +222,8 @@ fn demand(input: &PlanInput<'_>, role: Role, asked: &RoleSpec) -> Demand {
             context_pages: CacheFormat::pages_for(context_tokens(input) as usize) as u64,
         },
     }
+}
+
+fn has(kept: &[&Present], role: Role, index: u32) -> bool {
+    kept.iter().any(|present| present.replica.role == role && present.replica.index == index)
 }

@@ -11,7 +11,7 @@ use engine_spec::{EngineConfig, ModelShape, NamedShape};
 use fathom_crds::InferenceCluster;
 use fathom_crds::inference_cluster::{MemoryBinding, PlacementMode};
 use node_facts::NodeFacts;
-use operator_plan::{Enforcement, Mode, PlanInput, Planned, named_shape};
+use operator_plan::{Enforcement, Mode, NO_SURROUNDINGS, PlanInput, Planned, named_shape};
 
 pub(crate) use table::print_table;
 
@@ -63,6 +63,8 @@ impl Loaded {
             shape: &self.shape,
             nodes,
             weight_bytes: self.weight_bytes,
+            image: None,
+            surroundings: &NO_SURROUNDINGS,
         })
     }
 
@@ -93,11 +95,16 @@ impl Loaded {
         let mode = match placement.mode {
             PlacementMode::Unmanaged => Mode::Unmanaged,
             PlacementMode::Auto | PlacementMode::DRA | PlacementMode::Kubelet | PlacementMode::Soft => {
-                Mode::Soft
+                Mode::Soft { gpu_resource: None }
             }
         };
         let bind_memory = placement.memory_binding != MemoryBinding::Off;
-        Enforcement { mode, because: "there is no Kubernetes here".to_owned(), bind_memory }
+        Enforcement {
+            mode,
+            because: "there is no Kubernetes here".to_owned(),
+            bind_memory,
+            memory_because: String::new(),
+        }
     }
 
     /// What each router of a plan is told.

@@ -20,12 +20,12 @@ pub(super) fn assign<'r>(
     demands: &'r [Demand],
     counts: &[Counts],
 ) -> Vec<Placement<'r>> {
-    let mut next = [0u32; 2];
+    let mut next = [0usize; 2];
     let mut placements = Vec::new();
     for (room_index, (room, counts)) in rooms.iter().zip(counts).enumerate() {
         let mut here = Vec::new();
         for (role, demand) in demands.iter().enumerate() {
-            for index in next[role]..next[role] + counts[role] {
+            for &index in &demand.indices[next[role]..next[role] + counts[role] as usize] {
                 here.push(Placement {
                     room,
                     room_index,
@@ -36,10 +36,10 @@ pub(super) fn assign<'r>(
                     cpus_shared: false,
                 });
             }
-            next[role] += counts[role];
+            next[role] += counts[role] as usize;
         }
         assign_gpus(room, &mut here);
-        assign_cpus(&room.cpus, &mut here);
+        assign_cpus(room, &mut here);
         placements.extend(here);
     }
     placements
@@ -61,7 +61,8 @@ fn assign_gpus<'r>(room: &'r Room<'r>, placements: &mut [Placement<'r>]) {
     }
 }
 
-fn assign_cpus(all: &[u32], placements: &mut [Placement<'_>]) {
+fn assign_cpus(room: &Room<'_>, placements: &mut [Placement<'_>]) {
+    let all = room.cpus.as_slice();
     let mut free = all.iter().copied();
     for placement in placements.iter_mut() {
         if let Some(asked) = placement.demand.cpus {
@@ -76,8 +77,8 @@ fn assign_cpus(all: &[u32], placements: &mut [Placement<'_>]) {
     }
     let on_cpu = open.iter().all(|placement| placement.demand.device == ComputeDevice::Cpu);
     let each = rest.len() / open.len();
-    if each == 0 || (on_cpu && each < MIN_OWN_CPUS) {
-        share(if rest.is_empty() { all } else { &rest }, placements, rest.is_empty());
+    if each == 0 || (on_cpu && (each < MIN_OWN_CPUS || room.cpus_shared)) {
+        share(if rest.is_empty() { all } else { &rest }, placements, rest.is_empty() || room.cpus_shared);
         return;
     }
     let count = open.len();

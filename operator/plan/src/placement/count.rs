@@ -12,7 +12,7 @@ pub(crate) type Counts = [u32; 2];
 
 /// Counts per room that place everything; otherwise the counts that place most.
 pub(super) fn counts(fits: &[Fit<'_>], demands: &[Demand]) -> Result<Vec<Counts>, Vec<Counts>> {
-    let wanted = [0, 1].map(|role| demands.get(role).map_or(0, |demand| demand.replicas));
+    let wanted = [0, 1].map(|role| demands.get(role).map_or(0, Demand::replicas));
     if let Some(counts) = in_order(fits, wanted) {
         return Ok(counts);
     }

@@ -23,14 +23,18 @@ pub(super) struct Fit<'r> {
 }
 
 impl<'r> Fit<'r> {
-    pub(super) fn new(room: &'r Room<'r>, demands: &'r [Demand]) -> Self {
+    /// `apart`: a room in which a replica of another role stays takes none of this one.
+    pub(super) fn new(room: &'r Room<'r>, demands: &'r [Demand], apart: bool) -> Self {
         let mut fit = Fit { room, demands, gpus: [0; 2], alone: [0; 2] };
         for (role, demand) in demands.iter().enumerate() {
             let large_enough = room.gpus_of(demand.gpu_memory_bytes().unwrap_or(0));
             fit.gpus[role] = u32::try_from(large_enough).unwrap_or(u32::MAX);
         }
         for (role, demand) in demands.iter().enumerate() {
-            fit.alone[role] = largest(demand.replicas, |count| {
+            if apart && room.staying.iter().any(|other| *other != demand.role) {
+                continue;
+            }
+            fit.alone[role] = largest(demand.replicas(), |count| {
                 let mut counts = [0; 2];
                 counts[role] = count;
                 fit.takes(counts)
@@ -48,7 +52,7 @@ impl<'r> Fit<'r> {
         if first > self.alone[0] {
             return None;
         }
-        let most = self.demands.get(1).map_or(0, |demand| demand.replicas.min(self.alone[1]));
+        let most = self.demands.get(1).map_or(0, |demand| demand.replicas().min(self.alone[1]));
         Some(largest(most, |second| self.takes([first, second])))
     }
 
@@ -66,7 +70,7 @@ impl<'r> Fit<'r> {
         let pool_limit = cpu_pool_limit(self.room, on_gpu);
         let pools_fit = asked()
             .all(|(demand, _)| demand.device == ComputeDevice::Cuda || demand.pool.min_bytes() <= pool_limit);
-        self.room.unknown.is_none()
+        self.room.closed.is_none()
             && !self.room.cpus.is_empty()
             && self.gpus_suffice(counts)
             && sum(|demand| u64::from(demand.min_cpus())) <= self.room.cpus.len() as u64
@@ -101,8 +105,8 @@ fn largest(limit: u32, fits: impl Fn(u32) -> bool) -> u32 {
 
 /// What keeps one replica out of a room.
 pub(super) fn missing(room: &Room<'_>, demand: &Demand) -> (RejectReason, String) {
-    if let Some(reason) = &room.unknown {
-        return (RejectReason::Unknown, reason.clone());
+    if let Some(closed) = &room.closed {
+        return closed.clone();
     }
     if let Some(found) = missing_gpus(room, demand) {
         return found;

@@ -39,6 +39,7 @@ impl Display for ReplicaPlan {
             memory_node,
             device_pool,
             host_cache_bytes,
+            host_cache_limit: _,
         } = self;
         let gpus: Vec<u32> = gpus.iter().map(|gpu| gpu.index).collect();
         let shared = if *cpus_shared { " shared" } else { "" };

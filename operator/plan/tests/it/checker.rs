@@ -3,7 +3,7 @@
 use engine_spec::NamedShape;
 use fathom_crds::InferenceCluster;
 use node_facts::{GpuHealth, NodeFacts, Reading};
-use operator_plan::{Plan, PlanInput, Violation, check, plan};
+use operator_plan::{NO_SURROUNDINGS, Plan, PlanInput, Violation, check, plan};
 
 use crate::machines::{GIB, large, machine, object};
 
@@ -28,6 +28,8 @@ fn broken(breaks: impl FnOnce(&mut Plan, &mut Vec<NodeFacts>), expected: &str) {
         shape: &shape,
         nodes: &nodes.clone(),
         weight_bytes: None,
+        image: None,
+        surroundings: &NO_SURROUNDINGS,
     };
     let planned = plan(&input);
     assert_eq!(check(&input, &planned.plan), Vec::new(), "{planned}");

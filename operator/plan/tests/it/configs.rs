@@ -2,7 +2,9 @@
 
 use engine_spec::config::{EffortProfile, Thinking};
 use engine_spec::{EngineConfig, IndexKeyFormat, NamedShape, Role};
-use operator_plan::{Enforcement, Mode, PlanInput, Planned, engine_config, in_pod, plan, router_config};
+use operator_plan::{
+    Enforcement, Mode, NO_SURROUNDINGS, PlanInput, Planned, engine_config, in_pod, plan, router_config,
+};
 
 use crate::machines::{large, machine, needle};
 
@@ -10,21 +12,29 @@ fn planned(spec: &str) -> (fathom_crds::InferenceCluster, Planned) {
     let cluster = needle(spec);
     let nodes = [machine("n", &[large(2), large(2)])];
     let shape = NamedShape::Needle.shape();
-    let planned =
-        plan(&PlanInput { name: "t", spec: &cluster.spec, shape: &shape, nodes: &nodes, weight_bytes: None });
+    let planned = plan(&PlanInput {
+        name: "t",
+        spec: &cluster.spec,
+        shape: &shape,
+        nodes: &nodes,
+        weight_bytes: None,
+        image: None,
+        surroundings: &NO_SURROUNDINGS,
+    });
     assert!(planned.is_feasible(), "{planned}");
     (cluster, planned)
 }
 
 fn by(mode: Mode) -> Enforcement {
-    Enforcement { mode, because: String::new(), bind_memory: true }
+    Enforcement { mode, because: String::new(), bind_memory: true, memory_because: String::new() }
 }
 
 #[test]
 fn an_engine_accepts_its_configuration_once_it_has_addresses() {
     let (cluster, planned) = planned("prefill: {gpus: 0}\n  decode: {gpus: 0}");
     for replica in &planned.plan.replicas {
-        let mut config = engine_config(&planned, replica, &cluster.spec, &by(Mode::Soft), "/m");
+        let mut config =
+            engine_config(&planned, replica, &cluster.spec, &by(Mode::Soft { gpu_resource: None }), "/m");
         match config.role {
             Role::Prefill => config.listen.grpc = Some(([127, 0, 0, 1], 0).into()),
             _ => {
@@ -50,7 +60,13 @@ fn the_configuration_is_what_the_plan_and_the_object_say() {
     cluster.spec.model.indexer.top_k = Some(128);
     cluster.spec.model.chat.thinking = fathom_crds::inference_cluster::Thinking::Off;
     cluster.spec.model.chat.effort_profile = fathom_crds::inference_cluster::EffortProfile::Preview;
-    let prefill = engine_config(&planned, &planned.plan.replicas[0], &cluster.spec, &by(Mode::Soft), "/m");
+    let prefill = engine_config(
+        &planned,
+        &planned.plan.replicas[0],
+        &cluster.spec,
+        &by(Mode::Soft { gpu_resource: None }),
+        "/m",
+    );
     assert_eq!(prefill.name, "t-prefill-0");
     assert_eq!(prefill.binding.cpus.as_deref(), Some("0-7"));
     assert_eq!((prefill.binding.memory_node, prefill.binding.threads), (Some(0), Some(8)));
@@ -68,8 +84,9 @@ fn the_configuration_is_what_the_plan_and_the_object_say() {
 fn in_pods_every_role_finds_its_peers_and_is_accepted_as_it_is() {
     let (cluster, planned) = planned("prefill: {gpus: 0}\n  decode: {gpus: 0}");
     let engines = planned.plan.replicas.iter();
-    let engines =
-        engines.map(|replica| engine_config(&planned, replica, &cluster.spec, &by(Mode::Soft), "/model"));
+    let engines = engines.map(|replica| {
+        engine_config(&planned, replica, &cluster.spec, &by(Mode::Soft { gpu_resource: None }), "/model")
+    });
     for config in engines.chain([router_config(&planned, &cluster.spec, 0)]) {
         let config = in_pod(config, &planned.plan, "ns");
         let config = EngineConfig::from_json(&serde_json::to_string(&config).unwrap()).unwrap();
@@ -97,7 +114,7 @@ fn the_engine_binds_what_nobody_else_does() {
         let (cluster, planned) = planned(&format!("decode: {{gpus: 0}}\n  placement: {placement}"));
         engine_config(&planned, &planned.plan.replicas[0], &cluster.spec, enforcement, "/m").binding
     };
-    let soft = by(Mode::Soft);
+    let soft = by(Mode::Soft { gpu_resource: None });
     let claimed = by(Mode::Dra { driver: "d".into(), device_class: "c".into() });
     for enforcement in [&soft, &claimed] {
         let bound = binding("{}", enforcement);

@@ -5,14 +5,16 @@
 
 mod checker;
 mod configs;
+mod enforced;
 mod machines;
 mod properties;
+mod surroundings;
 
 use std::path::Path;
 
 use engine_spec::NamedShape;
 use expect_test::expect_file;
-use operator_plan::{PlanInput, Planned};
+use operator_plan::{NO_SURROUNDINGS, PlanInput, Planned};
 
 fn planned(case: &Path) -> Planned {
     let cluster = fathom_crds::read(&std::fs::read_to_string(case.join("spec.yaml")).unwrap()).unwrap();
@@ -29,6 +31,8 @@ fn planned(case: &Path) -> Planned {
         shape: &shape,
         nodes: &nodes,
         weight_bytes: None,
+        image: None,
+        surroundings: &NO_SURROUNDINGS,
     })
 }
 

@@ -5,14 +5,22 @@ use std::collections::BTreeSet;
 use engine_spec::{NamedShape, Role};
 use fathom_crds::InferenceCluster;
 use node_facts::{LinkKind, Memory, NodeFacts, Reading};
-use operator_plan::{PlanInput, Planned, check, plan};
+use operator_plan::{NO_SURROUNDINGS, PlanInput, Planned, check, plan};
 use proptest::prelude::*;
 
 use crate::machines::{GIB, Numa, large, link, machine, needle, object};
 
 fn planned(cluster: &InferenceCluster, nodes: &[NodeFacts]) -> Planned {
     let shape = NamedShape::from_model_name(&cluster.spec.model.name).unwrap().shape();
-    let input = PlanInput { name: "t", spec: &cluster.spec, shape: &shape, nodes, weight_bytes: None };
+    let input = PlanInput {
+        name: "t",
+        spec: &cluster.spec,
+        shape: &shape,
+        nodes,
+        weight_bytes: None,
+        image: None,
+        surroundings: &NO_SURROUNDINGS,
+    };
     let planned = plan(&input);
     assert_eq!(check(&input, &planned.plan), Vec::new(), "{planned}");
     let refused_by_check =
