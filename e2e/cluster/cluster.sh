@@ -32,13 +32,26 @@ cmd_up() {
         [ "$count" -ge ${#scenes[@]} ] || count=${#scenes[@]}
         for ((i = 0; i < count; i++)); do workers+=("node$((i + 1))${scenes[i]:+:${scenes[i]}}"); done
     fi
-    if running; then say "already up"; cmd_status; return; fi
     [ "$(id -u)" = 0 ] || fail "needs root: it makes namespaces, mounts and control groups"
-    [ ! -e "$STATE" ] || { say "clearing what an earlier cluster left"; cmd_down; }
+    alone
+    if running; then
+        [ "$(<"$STATE/complete")" = "${workers[*]}" ] || fail "a cluster of other workers is up ($(<"$STATE/complete")): ./dev cluster down first"
+        say "already up"; cmd_status; return
+    fi
+    [ ! -e "$STATE" ] || { say "clearing what an earlier cluster left"; clear_all; }
     packages; programs; base_images
     trap 'code=$?; [ $code = 0 ] || say "up failed: ./dev cluster down clears it; logs are in $STATE/log"' EXIT
     bring_up "${workers[@]}"
+    echo "${workers[*]}" >"$STATE/complete"
     say "ready after $(awk -v a="$began" -v b="$EPOCHREALTIME" 'BEGIN { printf "%.1f", b - a }') s; next: eval \"\$(./dev cluster env)\""
+}
+
+# One `up` or `down` at a time; the lock ends with this process (`start` does not pass it on).
+alone() {
+    local folder; folder=$(dirname "$(programs_folder)")
+    mkdir -p "$folder"
+    exec 9>"$folder/lock"
+    flock -n 9 || { say "waiting for another up or down"; flock 9; }
 }
 
 # Workers boot while the API server does: images are imported before anybody asks for them.
@@ -64,7 +77,8 @@ wait_all() { local id; for id in "$@"; do wait "$id"; done; }
 
 #? status       what runs, and the nodes
 cmd_status() {
-    running || { say "no cluster (state would be in $STATE)"; return 1; }
+    [ -e "$STATE/complete" ] || say "no complete cluster in $STATE"
+    [ -e "$STATE/pids" ] || return 1
     local file id
     for file in "$STATE"/pids/*; do
         id=$(<"$file")

@@ -2,7 +2,9 @@
 # of a namespace its mounts, interfaces, routes and rules vanish.
 
 #? down         end everything, leave the machine as it was
-cmd_down() {
+cmd_down() { alone; clear_all; }
+
+clear_all() {
     local folders deadline=$((SECONDS + 30)) folder
     mapfile -t folders < <(find /sys/fs/cgroup -type d -name "$NAME" -prune 2>/dev/null)
     while processes_left "${folders[@]}" | xargs -r kill -KILL 2>/dev/null || [ -n "$(processes_left "${folders[@]}")" ]; do

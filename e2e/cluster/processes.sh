@@ -49,12 +49,12 @@ group_enter() { # CHILD: moves this (sub)shell
 # start ID GROUP COMMAND...: detached, never waited for; `exec` keeps the id that is written down.
 start() {
     local id=$1 group=$2; shift 2
-    (group_enter "$group"; exec setsid "$@") >>"$STATE/log/$id.log" 2>&1 </dev/null &
+    (group_enter "$group"; exec setsid "$@") >>"$STATE/log/$id.log" 2>&1 </dev/null 9>&- &
     echo $! >"$STATE/pids/$id"
 }
 
 alive() { kill -0 "$1" 2>/dev/null; }
-running() { [ -e "$STATE/pids/control-plane" ] && alive "$(<"$STATE/pids/control-plane")"; }
+running() { [ -e "$STATE/complete" ] && alive "$(<"$STATE/pids/control-plane")"; }
 workers() { [ ! -e "$STATE/workers" ] || cut -d' ' -f1 "$STATE/workers"; }
 
 # The namespaces of a worker (or of control-plane) are those of the process that was started first in it.

@@ -20,7 +20,7 @@ packages() {
 programs_folder() {
     if [ -z "${PROGRAMS_FOLDER:-}" ]; then
         local key
-        key=$(cd "$PROGRAMS" && { find . -name '*.go' -o -name 'go.mod' -o -name 'go.sum' | sort | xargs cat; go env GOVERSION; } | sha256sum)
+        key=$(cd "$PROGRAMS" && { find . -path ./fakegpus -prune -o \( -name '*.go' -o -name go.mod -o -name go.sum \) -print | sort | xargs cat; go env GOVERSION; } | sha256sum)
         PROGRAMS_FOLDER=${XDG_CACHE_HOME:-$HOME/.cache}/fathom/cluster/${key:0:12}
     fi
     echo "$PROGRAMS_FOLDER"
@@ -33,7 +33,7 @@ programs() {
     say "building Kubernetes $VERSION, etcd, containerd, CoreDNS and Helm from their Go modules (once: 10 to 15 minutes on two cores)"
     mkdir -p "$folder/bin"
     (
-        cd "$PROGRAMS"
+        cd "$PROGRAMS" || exit
         export CGO_ENABLED=0
         go build -trimpath -ldflags "-s -w -X k8s.io/component-base/version.gitVersion=v$VERSION" -o "$folder/kube" .
         go build -trimpath -ldflags "-s -w" -o "$folder/" ./pause

@@ -2,6 +2,7 @@
 """Makes a worker's machine of a scene: its files, and what a kubelet reads beside them.
 
 Usage: scene.py SCENE OUT [--cpus 0,1,...]
+OUT is a scene too; the worker's agent and driver can read it as one.
 --cpus lays the scene's NUMA nodes on CPUs that exist, one each, for a kubelet that writes cpusets.
 """
 
@@ -80,14 +81,14 @@ def main():
     parser.add_argument("out", type=Path)
     parser.add_argument("--cpus", default="")
     options = parser.parse_args()
-    shutil.copytree(options.scene / "root", options.out, symlinks=True)
-    shutil.copyfile(options.scene / "nvml.yaml", options.out / "nvml.yaml")
-    (options.out / "sys/bus/pci/devices").mkdir(parents=True, exist_ok=True)
-    system = options.out / "sys/devices/system"
+    shutil.copytree(options.scene, options.out, symlinks=True)
+    root = options.out / "root"
+    (root / "sys/bus/pci/devices").mkdir(parents=True, exist_ok=True)
+    system = root / "sys/devices/system"
     if options.cpus:
         lay_on_real_cpus(system, expand(options.cpus))
     add_cpus(system)
-    add_swap(options.out / "proc/meminfo")
+    add_swap(root / "proc/meminfo")
     if (system / "node").is_dir():
         add_numa_lists(system)
 

@@ -13,9 +13,10 @@ worker_make() {
     [ $index -le 200 ] || fail "at most 200 workers"
     local folder=$STATE/$name
     mkdir -p "$folder"/{kubelet/pki,containerd,run,cni,cni-state,cdi,log,var,etc,work}
+    [ -z "$cpu" ] || scene=${scene:-story}
     echo "$name $index ${scene:--} ${cpu:--}" >>"$STATE/workers"
     groups_make "$name"
-    [ -z "$scene$cpu" ] || worker_scene "$folder" "${scene:-story}" "$cpu"
+    [ -z "$scene" ] || worker_scene "$folder" "$scene" "$cpu"
     start "$name" "$name" unshare --net --mount --uts --cgroup --propagation private "$HERE/worker_boot.sh" "$folder" "$name"
     until_true "worker $name to boot" 10 test -e "$folder/booted"
     network_worker "$name" "$index"
@@ -30,6 +31,10 @@ worker_scene() { # FOLDER SCENE CPU
     [ -d "$source/root" ] || fail "no scene '$2'; there are: $(cd "$ROOT/node-agent/testdata" && echo */ | tr -d /)"
     [ -z "$3" ] || [ "$3" -lt "$(nproc --all)" ] || fail "kubelet=$3: this machine has CPUs 0 to $(($(nproc --all) - 1))"
     python3 "$HERE/scene.py" "$source" "$1/scene" ${3:+--cpus "$(seq -s, 0 $(($(nproc --all) - 1)))"}
+    # Two machines never have the same GPU: every worker of a scene but the first gets uuids of its own.
+    local same; same=$(awk -v scene="$2" '$3 == scene' "$STATE/workers" | wc -l)
+    [ "$same" -le 1 ] || sed -i -E "s/GPU-[0-9a-f]{4}/GPU-$(printf %04x "$same")/" "$1/scene/nvml.yaml"
+    cp "$1/scene/nvml.yaml" "$1/nvml.yaml"      # for `gpus WORKER restore`
 }
 
 worker_join() {
@@ -37,6 +42,8 @@ worker_join() {
     proxy_start "$1"
     if [ -e "$STATE/$1/scene" ]; then devices_start "$1"; fi
 }
+
+worker_field() { awk -v name="$1" -v field="$2" '$1 == name { print $field }' "$STATE/workers"; }    # NAME 1..4: name index scene cpu
 
 # work ID WORKER COMMAND...: starts a program in the worker's namespaces.
 work() {
@@ -52,9 +59,8 @@ containerd_start() {
 }
 
 kubelet_start() {
-    local index; index=$(awk -v n="$1" '$1 == n { print $2 }' "$STATE/workers")
     work kubelet "$1" kubelet --config /var/lib/kubelet/config.yaml --kubeconfig /var/lib/kubelet/kubeconfig \
-        --hostname-override "$1" --node-ip "$(worker_address "$index")"
+        --hostname-override "$1" --node-ip "$(worker_address "$(worker_field "$1" 2)")"
 }
 
 # The zeros keep it from setting limits of the whole machine.
@@ -97,8 +103,8 @@ JSON
 
 # Containers mount a /proc of their own; this lays the scene's memory over it, as lxcfs does.
 base_spec() { # FOLDER
-    [ -e "$1/scene/proc/meminfo" ] || return 0
-    "$(programs_folder)/bin/ctr" oci spec | jq --arg from "$1/scene/proc/meminfo" \
+    [ -e "$1/scene/root/proc/meminfo" ] || return 0
+    "$(programs_folder)/bin/ctr" oci spec | jq --arg from "$1/scene/root/proc/meminfo" \
         '.mounts += [{destination: "/proc/meminfo", type: "bind", source: $from, options: ["bind", "ro"]}]' >"$1/base-spec.json"
     echo "base_runtime_spec = \"$1/base-spec.json\""
 }

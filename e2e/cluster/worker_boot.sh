@@ -38,7 +38,9 @@ done
 
 # The scene is a machine's files; devices hang below /sys/devices with links from /sys/bus.
 if [ -d "$FOLDER/scene" ]; then
-    scene=$FOLDER/scene
+    scene=$FOLDER/scene/root
+    mkdir -p /var/lib/fathom-scene
+    bind scene /var/lib/fathom-scene
     mount --bind "$scene/proc/meminfo" /proc/meminfo
     mount -t overlay overlay -o "lowerdir=$scene/sys/devices:/sys/devices" /sys/devices
     for part in node cpu; do
