@@ -1,11 +1,25 @@
 //! Packs the scenes under testdata/ into the library, so that `fathom` can show them without this repository.
-//! Out: `scenes.rs`, one static table per scene: its NVML answers, and its files and links in path order.
+//! Out: `scenes.rs`, one static table per scene: its NVML answers, and its files and links in path order; and the client of
+//! the kubelet's API (with its server, for tests), compiled by protox: no protoc is needed.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::{env, fs, io};
 
-fn main() -> io::Result<()> {
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    compile_kubelet_api()?;
+    pack_scenes()?;
+    Ok(())
+}
+
+fn compile_kubelet_api() -> Result<(), Box<dyn std::error::Error>> {
+    const FILE: &str = "kubelet/podresources.proto";
+    println!("cargo:rerun-if-changed={FILE}");
+    tonic_prost_build::configure().compile_fds(protox::compile([FILE], ["kubelet"])?)?;
+    Ok(())
+}
+
+fn pack_scenes() -> io::Result<()> {
     println!("cargo:rerun-if-changed=testdata");
     let testdata = PathBuf::from(env::var("CARGO_MANIFEST_DIR").map_err(io::Error::other)?).join("testdata");
     let mut code = String::from("static SHIPPED: &[Shipped] = &[\n");

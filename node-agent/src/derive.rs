@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 use node_facts::{NodeFacts, NumaNode, Reading};
 
 use crate::collect::Sample;
+use crate::source::FileText;
 use crate::source::sysfs::NumaFiles;
 
 pub(crate) use pci::address as pci_address;
@@ -35,6 +36,7 @@ pub(crate) fn facts(sample: &Sample) -> NodeFacts {
         numa,
         gpus,
         links,
+        kubelet: Reading::Absent("no kubelet was asked".to_owned()),
         notes: notes.0,
     }
 }
@@ -57,6 +59,11 @@ fn node_name(sample: &Sample, notes: &mut Notes) -> String {
             "unnamed".to_owned()
         }
     }
+}
+
+/// The CPUs, or memory nodes, that a control group's file lists.
+pub(crate) fn cpus_of(file: &FileText) -> Reading<Vec<u32>> {
+    file.parse(cpulist::parse)
 }
 
 /// Unlike a NUMA node, a machine that answers has a CPU.

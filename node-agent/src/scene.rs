@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use node_facts::NodeFacts;
 
-use crate::collect;
+use crate::collect::{self, Trees};
 use crate::derive;
 use crate::source::nvml::NvmlAnswer;
 use crate::source::{Packed, Tree};
@@ -44,15 +44,7 @@ pub enum SceneError {
 
 /// The facts of a scene: the name of one shipped, or a folder (`./story` for a folder of a shipped name).
 pub fn facts(name_or_path: &str) -> Result<NodeFacts, SceneError> {
-    if let Some(scene) = Scene::shipped(name_or_path) {
-        return Ok(scene?.facts());
-    }
-    let folder = Path::new(name_or_path);
-    if !folder.is_dir() {
-        let shipped = names().collect::<Vec<_>>().join(", ");
-        return Err(SceneError::Unknown { asked: name_or_path.to_owned(), shipped });
-    }
-    Ok(Scene::open(folder)?.facts())
+    Ok(Scene::find(name_or_path)?.facts())
 }
 
 /// Names of the shipped scenes, in ascending order.
@@ -61,6 +53,19 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 }
 
 impl Scene {
+    /// The scene shipped under a name, or the one in a folder.
+    pub fn find(name_or_path: &str) -> Result<Self, SceneError> {
+        if let Some(scene) = Scene::shipped(name_or_path) {
+            return scene;
+        }
+        let folder = Path::new(name_or_path);
+        if !folder.is_dir() {
+            let shipped = names().collect::<Vec<_>>().join(", ");
+            return Err(SceneError::Unknown { asked: name_or_path.to_owned(), shipped });
+        }
+        Scene::open(folder)
+    }
+
     /// The scene in a folder.
     pub fn open(folder: &Path) -> Result<Self, SceneError> {
         let root = folder.join("root");
@@ -87,7 +92,11 @@ impl Scene {
 
     /// What the reader makes of this machine.
     pub fn facts(self) -> NodeFacts {
-        derive::facts(&collect::sample(&self.tree, self.nvml))
+        derive::facts(&collect::sample(&Trees::whole(self.tree), self.nvml))
+    }
+
+    pub(crate) fn into_parts(self) -> (Trees, NvmlAnswer) {
+        (Trees::whole(self.tree), self.nvml)
     }
 }
 

@@ -4,6 +4,7 @@
 
 pub(crate) mod cgroup;
 pub(crate) mod nvml;
+pub(crate) mod pods;
 pub(crate) mod procfs;
 pub(crate) mod sysfs;
 mod tree;
@@ -13,7 +14,7 @@ use node_facts::Reading;
 pub(crate) use tree::{Packed, Tree, TreeError};
 
 /// The text of one kernel file, with its path: a reason without the path helps nobody.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct FileText {
     path: String,
     text: Reading<String>,

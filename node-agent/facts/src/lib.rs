@@ -3,6 +3,14 @@
 
 use std::collections::BTreeMap;
 
+mod kubelet;
+mod material;
+
+pub use kubelet::{
+    CgroupCpus, ClaimedDevice, ContainerAllocation, Device, HeldDevices, KubeletFacts, PodAllocation,
+    PodCgroups,
+};
+
 use serde::{Deserialize, Serialize};
 
 /// A fact that a source was asked for.
@@ -60,9 +68,17 @@ pub struct NodeFacts {
     /// Closest connection of each pair of GPUs, by uuid in ascending order; pairs that could not be read are missing.
     #[serde(default)]
     pub links: Vec<GpuLink>,
+    /// What the kubelet decided; absent where the reader was not told of one.
+    #[serde(default = "no_kubelet")]
+    pub kubelet: Reading<KubeletFacts>,
     /// What went wrong without belonging to one value; bounded by the reader.
     #[serde(default)]
     pub notes: Vec<String>,
+}
+
+/// Facts of a machine, not of a Kubernetes node.
+fn no_kubelet() -> Reading<KubeletFacts> {
+    Reading::Absent("no kubelet was asked".to_owned())
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -5,10 +5,10 @@ use std::path::Path;
 use node_facts::{GpuHealth, LinkKind};
 
 use super::*;
-use crate::collect;
+use crate::collect::{self, Trees};
 use crate::source::Tree;
 use crate::source::nvml::{
-    Ancestor, Code, DeviceAnswers, DeviceMemory, Fault, NvmlAnswer, NvmlDevices, PairAnswers,
+    Ancestor, Code, DeviceAnswers, DeviceMemory, Fault, NvmlAnswer, NvmlDevices, PairAnswers, Sensors,
 };
 
 const VIRTUAL_BUS: &str = "LNXSYSTM:00/VMBUS:00/47505500";
@@ -50,6 +50,7 @@ impl Machine {
             memory: Ok(DeviceMemory { total: 1000, used: 10 }),
             mig: Ok(node_facts::Mig::Off),
             uncorrected_errors: Ok(0),
+            sensors: Sensors::failed(&Fault::from(Code::NotSupported)),
         });
         for a in 0..index {
             let unsupported = || Fault::from(Code::NotSupported);
@@ -86,7 +87,7 @@ impl Machine {
     }
 
     fn facts(self) -> NodeFacts {
-        facts(&collect::sample(&Tree::disk(self.folder.path()), self.nvml))
+        facts(&collect::sample(&Trees::whole(Tree::disk(self.folder.path())), self.nvml))
     }
 
     fn gpu(self) -> node_facts::Gpu {

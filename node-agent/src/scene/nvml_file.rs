@@ -8,6 +8,7 @@ use serde::Deserialize;
 
 use crate::source::nvml::{
     Ancestor, Code, DeviceAnswers, DeviceMemory, Fault, MAX_DEVICES, NvmlAnswer, NvmlDevices, PairAnswers,
+    Sensors,
 };
 
 #[derive(Debug, Deserialize)]
@@ -28,6 +29,10 @@ struct DeviceLines {
     memory: Option<DeviceMemory>,
     mig: Option<MigLine>,
     uncorrected_errors: Option<u64>,
+    temperature: Option<u32>,
+    power_milliwatts: Option<u32>,
+    busy_percent: Option<u32>,
+    memory_busy_percent: Option<u32>,
     #[serde(default = "not_supported")]
     otherwise: Code,
 }
@@ -89,7 +94,13 @@ fn answers(device: DeviceLines) -> DeviceAnswers {
             MigLine::Off => node_facts::Mig::Off,
             MigLine::On => node_facts::Mig::On,
         }),
-        uncorrected_errors: device.uncorrected_errors.ok_or(otherwise),
+        uncorrected_errors: device.uncorrected_errors.ok_or(otherwise.clone()),
+        sensors: Sensors {
+            temperature: device.temperature.ok_or(otherwise.clone()),
+            power_milliwatts: device.power_milliwatts.ok_or(otherwise.clone()),
+            busy_percent: device.busy_percent.ok_or(otherwise.clone()),
+            memory_busy_percent: device.memory_busy_percent.ok_or(otherwise),
+        },
     }
 }
 

@@ -7,15 +7,15 @@ use node_facts::Reading;
 
 use super::{FileText, Tree, TreeError};
 
-const OWN_GROUPS: &str = "proc/self/cgroup";
+pub(super) const OWN_GROUPS: &str = "proc/self/cgroup";
 const V1: (&str, &str) = ("sys/fs/cgroup/memory", "memory.limit_in_bytes");
 const V2: (&str, &str) = ("sys/fs/cgroup", "memory.max");
 /// Deeper trees exist only in tests of the kernel; kubelet makes four to six levels.
 const MAX_DEPTH: usize = 32;
 
 /// The limit files that exist, from the reader's own group to the mount. Absent: no control groups.
-pub(crate) fn memory_limits(tree: &Tree) -> Reading<Vec<FileText>> {
-    let groups = match tree.text(OWN_GROUPS) {
+pub(crate) fn memory_limits(proc: &Tree, sys: &Tree) -> Reading<Vec<FileText>> {
+    let groups = match proc.text(OWN_GROUPS) {
         Ok(groups) => groups,
         Err(error @ TreeError::NotFound { .. }) => {
             return Reading::Absent(format!("no limit: no control groups ({error})"));
@@ -23,7 +23,7 @@ pub(crate) fn memory_limits(tree: &Tree) -> Reading<Vec<FileText>> {
         Err(error) => return Reading::Failed(error.to_string()),
     };
     match limit_paths(&groups) {
-        Ok(paths) => Reading::Value(paths.into_iter().map(|path| FileText::optional(tree, path)).collect()),
+        Ok(paths) => Reading::Value(paths.into_iter().map(|path| FileText::optional(sys, path)).collect()),
         Err(reason) => Reading::Failed(format!("/{OWN_GROUPS}: {reason}")),
     }
 }

@@ -10,7 +10,7 @@ use std::fmt;
 use node_facts::Reading;
 use serde::Deserialize;
 
-pub(crate) use driver::ask_driver;
+pub(crate) use driver::{Session, ask_driver};
 
 /// No machine has more; a driver that says so is not to be believed.
 pub(crate) const MAX_DEVICES: u32 = 128;
@@ -18,14 +18,14 @@ pub(crate) const MAX_DEVICES: u32 = 128;
 /// All devices, or why there is no NVML.
 pub(crate) type NvmlAnswer = Result<NvmlDevices, Fault>;
 
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct NvmlDevices {
     /// In index order.
     pub(crate) devices: Vec<DeviceAnswers>,
     pub(crate) pairs: Vec<PairAnswers>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct DeviceAnswers {
     pub(crate) uuid: Result<String, Fault>,
     pub(crate) name: Result<String, Fault>,
@@ -35,6 +35,31 @@ pub(crate) struct DeviceAnswers {
     pub(crate) mig: Result<node_facts::Mig, Fault>,
     /// Since the driver was loaded.
     pub(crate) uncorrected_errors: Result<u64, Fault>,
+    pub(crate) sensors: Sensors,
+}
+
+/// What moves all the time; for dashboards, no plan looks at it.
+#[derive(Debug, Clone)]
+pub(crate) struct Sensors {
+    /// Of the GPU's core, in degrees Celsius.
+    pub(crate) temperature: Result<u32, Fault>,
+    pub(crate) power_milliwatts: Result<u32, Fault>,
+    /// Percent of time in which a kernel ran.
+    pub(crate) busy_percent: Result<u32, Fault>,
+    /// Percent of time in which memory was read or written.
+    pub(crate) memory_busy_percent: Result<u32, Fault>,
+}
+
+impl Sensors {
+    pub(crate) fn failed(fault: &Fault) -> Self {
+        let failed = || Err(fault.clone());
+        Sensors {
+            temperature: failed(),
+            power_milliwatts: failed(),
+            busy_percent: failed(),
+            memory_busy_percent: failed(),
+        }
+    }
 }
 
 /// In bytes.
@@ -46,7 +71,7 @@ pub(crate) struct DeviceMemory {
 }
 
 /// Two devices, by their index; `a < b`.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct PairAnswers {
     pub(crate) a: usize,
     pub(crate) b: usize,

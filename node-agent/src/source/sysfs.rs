@@ -56,7 +56,11 @@ pub(crate) fn numa_nodes(tree: &Tree) -> Reading<BTreeMap<u32, NumaFiles>> {
 
 fn numa_files(tree: &Tree, number: u32) -> NumaFiles {
     let file = |name| FileText::required(tree, format!("{NODES}/node{number}/{name}"));
-    NumaFiles { cpulist: file("cpulist"), meminfo: file("meminfo"), distance: file("distance") }
+    NumaFiles { cpulist: file("cpulist"), meminfo: numa_meminfo(tree, number), distance: file("distance") }
+}
+
+pub(crate) fn numa_meminfo(tree: &Tree, number: u32) -> FileText {
+    FileText::required(tree, format!("{NODES}/node{number}/meminfo"))
 }
 
 /// How many NVIDIA display devices the PCI bus shows: what NVML should know about.

@@ -129,6 +129,13 @@ impl Tree {
         Ok(names)
     }
 
+    /// The folders in a folder, sorted; links are none.
+    pub(crate) fn folders(&self, path: &str) -> Result<BTreeSet<String>, TreeError> {
+        let mut names = self.names(path)?;
+        names.retain(|name| matches!(self.entry(&format!("{path}/{name}")), Ok(Entry::Folder)));
+        Ok(names)
+    }
+
     /// Follows links; `..` and absolute targets stay inside the root.
     fn resolve(&self, path: &str) -> Result<(String, Entry), TreeError> {
         let mut ahead: Vec<String> = path.split('/').rev().map(str::to_owned).collect();

@@ -1,12 +1,14 @@
 //! Asks the driver of this machine, through nvml-wrapper.
 //! Never: a wait without end (see `watchdog`), a change of the device's state.
-//! The library is loaded at each reading: a driver that comes late, or is replaced, is found without a restart.
+//! A single reading loads the library and lets it go. A session keeps it loaded, since loading takes longer than asking; it
+//! loads anew after any failure of the whole, so a driver that comes late, or is replaced, is found without a restart.
 
 use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use nvml_wrapper::enum_wrappers::device::{
-    EccCounter, MemoryError, P2pCapabilitiesIndex, P2pStatus, TopologyLevel,
+    EccCounter, MemoryError, P2pCapabilitiesIndex, P2pStatus, TemperatureSensor, TopologyLevel,
 };
 use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::{Device, Nvml};
@@ -14,6 +16,7 @@ use nvml_wrapper::{Device, Nvml};
 use super::watchdog::{Turn, watched};
 use super::{
     Ancestor, Code, DeviceAnswers, DeviceMemory, Fault, MAX_DEVICES, NvmlAnswer, NvmlDevices, PairAnswers,
+    Sensors,
 };
 
 /// Loading takes up to a few seconds where nothing keeps the driver awake (no persistence mode).
@@ -26,29 +29,91 @@ pub(crate) fn ask_driver() -> NvmlAnswer {
     watched(&TURN, PATIENCE, || ask(None))?
 }
 
+/// A driver that is asked again and again.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Session {
+    // Held only by a call in the watchdog's turn, so it is never waited for.
+    loaded: Arc<Mutex<Option<Loaded>>>,
+}
+
+#[derive(Debug)]
+struct Loaded {
+    nvml: Nvml,
+    /// Links between devices do not move while the devices are the same.
+    pairs: Option<KnownPairs>,
+}
+
+#[derive(Debug)]
+struct KnownPairs {
+    uuids: Vec<Option<String>>,
+    answers: Vec<PairAnswers>,
+}
+
+impl Session {
+    /// Every answer, in bounded time. Blocks.
+    pub(crate) fn ask(&self) -> NvmlAnswer {
+        let loaded = self.loaded.clone();
+        watched(&TURN, PATIENCE, move || {
+            ask_loaded(&mut loaded.lock().unwrap_or_else(PoisonError::into_inner), None)
+        })?
+    }
+}
+
+fn ask_loaded(loaded: &mut Option<Loaded>, library: Option<&Path>) -> NvmlAnswer {
+    let session = match loaded.take() {
+        Some(session) => session,
+        None => Loaded { nvml: load(library)?, pairs: None },
+    };
+    let session = loaded.insert(session);
+    let answer = ask_all(&session.nvml, &mut session.pairs);
+    let useless = |devices: &NvmlDevices| {
+        !devices.devices.is_empty() && devices.devices.iter().all(|device| device.uuid.is_err())
+    };
+    if answer.as_ref().map_or(true, useless) {
+        *loaded = None;
+    }
+    answer
+}
+
 /// `library`: another file than the loader's libnvidia-ml.so.1.
 fn ask(library: Option<&Path>) -> NvmlAnswer {
+    ask_loaded(&mut None, library)
+}
+
+fn load(library: Option<&Path>) -> Result<Nvml, Fault> {
     let mut nvml = Nvml::builder();
     if let Some(library) = library {
         nvml.lib_path(library.as_os_str());
     }
-    let nvml = nvml.init().map_err(fault)?;
+    nvml.init().map_err(fault)
+}
+
+fn ask_all(nvml: &Nvml, known: &mut Option<KnownPairs>) -> NvmlAnswer {
     let count = nvml.device_count().map_err(fault)?;
     if count > MAX_DEVICES {
         let detail = format!("it counts {count} devices, at most {MAX_DEVICES} are believed");
         return Err(Fault { code: Code::Unknown, detail: Some(detail) });
     }
     let handles: Vec<_> = (0..count).map(|index| nvml.device_by_index(index).map_err(fault)).collect();
-    let devices = handles.iter().map(device_answers).collect();
+    let devices: Vec<DeviceAnswers> = handles.iter().map(device_answers).collect();
+    let uuids: Vec<_> = devices.iter().map(|device| device.uuid.clone().ok()).collect();
+    let known = match known.take() {
+        Some(pairs) if pairs.uuids == uuids => known.insert(pairs),
+        _ => known.insert(KnownPairs { answers: all_pairs(nvml, &handles), uuids }),
+    };
+    Ok(NvmlDevices { devices, pairs: known.answers.clone() })
+}
+
+fn all_pairs(nvml: &Nvml, handles: &[Result<Device<'_>, Fault>]) -> Vec<PairAnswers> {
     let mut pairs = Vec::new();
     for (b, second) in handles.iter().enumerate() {
         for (a, first) in handles[..b].iter().enumerate() {
             if let (Ok(first), Ok(second)) = (first, second) {
-                pairs.push(pair_answers(&nvml, (a, first), (b, second)));
+                pairs.push(pair_answers(nvml, (a, first), (b, second)));
             }
         }
     }
-    Ok(NvmlDevices { devices, pairs })
+    pairs
 }
 
 fn device_answers(handle: &Result<Device<'_>, Fault>) -> DeviceAnswers {
@@ -66,6 +131,17 @@ fn device_answers(handle: &Result<Device<'_>, Fault>) -> DeviceAnswers {
         uncorrected_errors: call(handle, |device| {
             device.total_ecc_errors(MemoryError::Uncorrected, EccCounter::Volatile)
         }),
+        sensors: sensors(handle),
+    }
+}
+
+fn sensors(handle: &Result<Device<'_>, Fault>) -> Sensors {
+    let busy = call(handle, Device::utilization_rates);
+    Sensors {
+        temperature: call(handle, |device| device.temperature(TemperatureSensor::Gpu)),
+        power_milliwatts: call(handle, Device::power_usage),
+        busy_percent: busy.as_ref().map(|busy| busy.gpu).map_err(Clone::clone),
+        memory_busy_percent: busy.map(|busy| busy.memory),
     }
 }
 

@@ -46,6 +46,7 @@ pub(crate) fn machine(name: &str, numa: &[Numa]) -> NodeFacts {
         cgroup_memory_limit: Reading::Absent("no limit".to_owned()),
         gpus: Reading::Value(gpus),
         links: Vec::new(),
+        kubelet: Reading::Absent("not asked".to_owned()),
         notes: Vec::new(),
     }
 }
