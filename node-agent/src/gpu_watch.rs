@@ -83,12 +83,13 @@ mod tests {
 
     fn device(uuid: Result<&str, Code>) -> DeviceAnswers {
         let unsupported = || Err(Fault::from(Code::NotSupported));
+        let mig = Err(Fault::from(Code::NotSupported));
         DeviceAnswers {
             uuid: uuid.map(str::to_owned).map_err(Fault::from),
             name: unsupported(),
             pci: unsupported(),
             memory: Ok(crate::source::nvml::DeviceMemory { total: 100, used: 1 }),
-            mig: unsupported(),
+            mig,
             uncorrected_errors: Ok(0),
             sensors: Sensors::failed(&Fault::from(Code::NotSupported)),
         }
