@@ -86,6 +86,26 @@ pub enum Reason {
     PlanOnly,
     /// All roles have zero replicas.
     ScaledToZero,
+    /// The children are being made, replaced or removed.
+    Applying,
+    /// A call to the API server failed; it is tried again.
+    ApplyFailed,
+    /// The cluster does not offer the placement mode that was asked for.
+    ModeNotOffered,
+    /// Pods are not ready yet.
+    PodsNotReady,
+    /// The scheduler finds no node for a pod.
+    Unschedulable,
+    /// A container's image cannot be pulled.
+    ImagePull,
+    /// A container was ended because it used more memory than it may.
+    OutOfMemory,
+    /// A resource is not where it was planned.
+    NotAchieved,
+    /// Not known yet: nobody has said where the resources are.
+    NotKnownYet,
+    /// The current pods have not answered a request yet.
+    NotAsked,
 }
 
 impl fmt::Display for Reason {

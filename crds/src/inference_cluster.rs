@@ -25,8 +25,8 @@ pub use spec::{
     RuntimeKind, RuntimeSpec, ScrapeFrom, ShapeName, Thinking,
 };
 pub use status::{
-    HostCacheStatus, InferenceClusterStatus, PlanStatus, QueueLimitStatus, RejectedStatus, ReplicaStatus,
-    SummaryStatus,
+    AchievedPart, AchievedState, AchievedStatus, HostCacheStatus, InferenceClusterStatus, PlacementStatus,
+    PlanStatus, QueueLimitStatus, RejectedStatus, ReplicaStatus, SummaryStatus,
 };
 
 /// A DeepSeek V4 served by prefill, decode and router pods, each engine pod on one NUMA node's GPUs, CPUs and memory.

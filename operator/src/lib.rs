@@ -4,3 +4,5 @@ pub mod agents;
 pub mod apply;
 pub mod gather;
 pub mod live;
+pub mod question;
+pub mod status;

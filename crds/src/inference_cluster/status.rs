@@ -36,6 +36,25 @@ pub struct InferenceClusterStatus {
     /// The last revision that was Ready.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_good_revision: Option<String>,
+    /// The ControllerRevision that holds the spec and image being brought about.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub current_inputs: Option<String>,
+    /// The ControllerRevision that holds the spec and image that were Ready last: what `kubectl fathom undo` returns to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_good_inputs: Option<String>,
+    /// Who enforces the placement, and why.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub placement: Option<PlacementStatus>,
+}
+
+/// Who enforces the placement.
+#[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PlacementStatus {
+    /// DRA, Kubelet, Soft or Unmanaged.
+    pub mode: String,
+    /// Why this mode.
+    pub because: String,
 }
 
 /// Ready and wanted pods as `1/1`, the placement mode in effect and the granted host tier.
@@ -91,9 +110,49 @@ pub struct ReplicaStatus {
     /// Its ResourceClaim.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub claim: Option<String>,
-    /// Whether the placement was achieved: Achieved, Unknown, or Refused with the error.
+    /// What of the placement was found to hold; absent before the pod runs.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub achieved: Option<String>,
+    pub achieved: Option<AchievedStatus>,
+}
+
+/// What of a placement was found to hold, for each resource.
+#[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct AchievedStatus {
+    /// The GPUs, as the claim or the kubelet says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gpus: Option<AchievedPart>,
+    /// The CPUs, as the engine and the kernel say.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cpus: Option<AchievedPart>,
+    /// The memory's NUMA node, as the engine says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory: Option<AchievedPart>,
+}
+
+/// Whether one resource is where it was planned.
+#[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct AchievedPart {
+    /// Achieved, Refused, Unknown or NotAsked.
+    pub state: AchievedState,
+    /// The error, or what could not be found out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+}
+
+/// Whether a resource is where it was planned.
+#[derive(Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq, JsonSchema)]
+pub enum AchievedState {
+    /// It is where it was planned.
+    Achieved,
+    /// It is not; the message says why.
+    Refused,
+    /// Nobody could say yet.
+    #[default]
+    Unknown,
+    /// The plan does not bind it.
+    NotAsked,
 }
 
 /// A place that could not take a pod.

@@ -4,15 +4,34 @@ use serde_json::Value;
 
 use super::*;
 
+const GENERATED: &str = "# Generated: run the tests of fathom-crds with UPDATE_EXPECT=1 to write it anew.";
+
 fn yaml() -> String {
     let text = serde_saphyr::to_string(&crd()).unwrap();
-    format!("# Generated: run the tests of fathom-crds with UPDATE_EXPECT=1 to write it anew.\n{text}")
+    format!("{GENERATED}\n{text}")
+}
+
+/// The chart's template: the same definition, kept when the release goes.
+fn chart_template() -> String {
+    let mut crd = crd();
+    let keep = ("helm.sh/resource-policy".to_owned(), "keep".to_owned());
+    crd.metadata.annotations.get_or_insert_default().extend([keep]);
+    let text = serde_saphyr::to_string(&crd).unwrap();
+    assert!(!text.contains("{{"), "Helm would take part of the definition for a template");
+    format!("{{{{- if .Values.crds.install }}}}\n{GENERATED}\n{text}{{{{- end }}}}\n")
 }
 
 #[test]
 fn the_committed_definition_is_what_the_types_say() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("yaml/fathom.dev_inferenceclusters.yaml");
     expect_test::expect_file![path].assert_eq(&yaml());
+}
+
+#[test]
+fn the_chart_installs_the_same_definition() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let path = path.join("../charts/fathom/templates/crds/fathom.dev_inferenceclusters.yaml");
+    expect_test::expect_file![path].assert_eq(&chart_template());
 }
 
 #[test]
