@@ -98,6 +98,8 @@ pub enum Reason {
     Unschedulable,
     /// A container's image cannot be pulled.
     ImagePull,
+    /// A container cannot be created.
+    ContainerRefused,
     /// A container was ended because it used more memory than it may.
     OutOfMemory,
     /// A resource is not where it was planned.

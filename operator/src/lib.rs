@@ -4,5 +4,6 @@ pub mod agents;
 pub mod apply;
 pub mod gather;
 pub mod live;
+pub mod plan_service;
 pub mod question;
 pub mod status;

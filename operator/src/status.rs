@@ -3,11 +3,18 @@
 //! Never: decisions, times other than those of transitions: the same input gives the same status, so that a steady
 //! object is not written.
 
+mod achieved;
 mod condition;
+pub(crate) mod pods;
+mod roles;
+mod tables;
+mod trouble;
+mod verdicts;
 mod write;
 
-use fathom_crds::conditions::Reason;
-use fathom_crds::{InferenceClusterSpec, InferenceClusterStatus};
+use fathom_crds::conditions::{ConditionType, Reason};
+use fathom_crds::inference_cluster::PlacementStatus;
+use fathom_crds::{InferenceCluster, InferenceClusterSpec, InferenceClusterStatus};
 use k8s_openapi::jiff;
 use operator_plan::{Enforcement, Planned};
 use operator_render::Desired;
@@ -15,6 +22,9 @@ use operator_render::Desired;
 use crate::apply::Outcome;
 use crate::gather::Gathered;
 use crate::question::Answer;
+
+use roles::RoleCounts;
+use verdicts::Seen;
 
 pub use write::{WriteError, write, write_decode_failed};
 
@@ -77,6 +87,55 @@ pub fn status(
     before: &InferenceClusterStatus,
     now: jiff::Timestamp,
 ) -> InferenceClusterStatus {
-    let _ = (observed, now);
-    before.clone()
+    let cluster = &observed.gathered.cluster;
+    let counts = RoleCounts::of(observed);
+    let troubles = trouble::troubles(observed);
+    let (planned, enforcement) = observed.intent.parts();
+    let plan = planned.map(|planned| tables::plan(observed, planned, before));
+    let running = match observed.effect {
+        // In mode Plan the table shows the new plan; what was achieved is asked of what runs.
+        Some(effect) => tables::plan(observed, effect.planned, before).replicas,
+        None => Vec::new(),
+    };
+    let seen = Seen { observed, counts, troubles: &troubles, replicas: &running, before };
+    let verdicts = verdicts::all(&seen);
+    let is_ready = verdicts.iter().any(|verdict| verdict.kind == ConditionType::Ready && verdict.is_true());
+    let revision = observed.effect.map(|effect| effect.planned.plan.revision.clone());
+    let inputs = observed.effect.and_then(|effect| effect.desired.revision.metadata.name.clone());
+    let good = |now: &Option<String>, before: &Option<String>| {
+        if is_ready { now.clone() } else { before.clone() }
+    };
+    let in_effect = observed.effect.map(|effect| effect.enforcement).or(enforcement);
+    let shown = observed.effect.map(|effect| effect.planned).or(planned);
+    InferenceClusterStatus {
+        observed_generation: cluster.metadata.generation,
+        conditions: condition::merge(&before.conditions, &verdicts, cluster.metadata.generation, now),
+        summary: Some(tables::summary(&counts, in_effect.map(|it| it.mode.name()), shown)),
+        host_cache: planned.map(tables::host_cache).unwrap_or_default(),
+        queue_limit: planned.map(|planned| tables::queue_limit(observed, &planned.plan.queue_limit, before)),
+        plan,
+        endpoint: observed.effect.map(|_| endpoint(cluster)),
+        last_good_revision: good(&revision, &before.last_good_revision),
+        current_revision: revision.or_else(|| before.current_revision.clone()),
+        last_good_inputs: good(&inputs, &before.last_good_inputs),
+        current_inputs: inputs.or_else(|| before.current_inputs.clone()),
+        placement: in_effect
+            .map(|it| PlacementStatus { mode: it.mode.name().to_owned(), because: it.because.clone() }),
+    }
 }
+
+impl<'a> Intent<'a> {
+    fn parts(&self) -> (Option<&'a Planned>, Option<&'a Enforcement>) {
+        match *self {
+            Intent::Refused { .. } => (None, None),
+            Intent::Planned { planned, enforcement } => (Some(planned), enforcement.ok()),
+        }
+    }
+}
+
+fn endpoint(cluster: &InferenceCluster) -> String {
+    format!("http://{}.{}.svc", cluster.name(), cluster.metadata.namespace.as_deref().unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests;

@@ -84,8 +84,12 @@ pub struct PlanStatus {
     #[schemars(length(max = 32))]
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub rejected: Vec<RejectedStatus>,
-    /// How many places were rejected, beyond those listed.
+    /// How many places were rejected, with those that are not listed.
     pub rejected_total: i32,
+    /// What a reader should know besides.
+    #[schemars(length(max = 32))]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
 }
 
 /// One engine pod.
@@ -164,6 +168,10 @@ pub struct RejectedStatus {
     /// The NUMA node, where one was looked at.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub numa_node: Option<i32>,
+    /// The roles that do not fit there.
+    #[schemars(length(max = 4))]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub roles: Vec<String>,
     /// A CamelCase word.
     pub reason: String,
     /// A sentence: `2 of 4 GPUs free`.
@@ -183,9 +191,11 @@ pub struct HostCacheStatus {
     pub granted: String,
     /// Granted bytes per byte of the device pool of one rank.
     pub ratio: f64,
-    /// What limited it.
+    /// What limited it: AsAsked, NumaHeadroom, CgroupLimit, BelowDevicePool, OnCpu.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limited_by: Option<String>,
+    /// The arithmetic.
+    pub message: String,
 }
 
 /// The queue limit of one prefill replica.

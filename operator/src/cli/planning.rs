@@ -36,8 +36,7 @@ pub(crate) struct Loaded {
 /// Reads an InferenceCluster and finds out the dimensions of its model: from the model's folder if it can be read, else
 /// from `model.shape`, else from `model.name`.
 pub(crate) fn load(file: &Path) -> anyhow::Result<Loaded> {
-    let text = read_bounded(file, MAX_FILE_BYTES)?;
-    let cluster = fathom_crds::read(&text).with_context(|| format!("{}", file.display()))?;
+    let cluster = read(file)?;
     let model = &cluster.spec.model;
     let model_path = model.source.host_path.as_ref().map(|path| beside(file, path));
     let folder = model_path.as_deref().filter(|path| path.exists());
@@ -48,6 +47,12 @@ pub(crate) fn load(file: &Path) -> anyhow::Result<Loaded> {
         (None, None) => bail!("{}: {}", file.display(), unknown_shape(&cluster, model_path.as_deref())),
     };
     Ok(Loaded { cluster, shape, model_path, weight_bytes })
+}
+
+/// Reads an InferenceCluster; its model is not looked for.
+pub(crate) fn read(file: &Path) -> anyhow::Result<InferenceCluster> {
+    let text = read_bounded(file, MAX_FILE_BYTES)?;
+    fathom_crds::read(&text).with_context(|| format!("{}", file.display()))
 }
 
 impl Loaded {

@@ -118,7 +118,7 @@ fn patch(uid: Option<&str>, status: &InferenceClusterStatus) -> Value {
         }
     };
     with_nulls(&mut status, &OPTIONAL);
-    with_nulls(&mut status["plan"], &["rejected"]);
+    with_nulls(&mut status["plan"], &["rejected", "notes"]);
     with_nulls(&mut status["queueLimit"], &["tokens"]);
     json!({"metadata": {"uid": uid}, "status": status})
 }
@@ -128,4 +128,49 @@ fn gone_or(error: kube::Error, namespace: &str, name: &str) -> Result<bool, Writ
         return Ok(false);
     }
     Err(WriteError { namespace: namespace.to_owned(), name: name.to_owned(), source: Box::new(error) })
+}
+
+#[cfg(test)]
+mod tests {
+    use fathom_crds::inference_cluster::{PlacementStatus, PlanStatus, QueueLimitStatus, SummaryStatus};
+
+    use super::*;
+
+    #[test]
+    fn every_field_that_may_be_left_out_is_sent_as_null() {
+        let text = || Some("x".to_owned());
+        let full = InferenceClusterStatus {
+            observed_generation: Some(1),
+            conditions: Vec::new(),
+            summary: Some(SummaryStatus::default()),
+            plan: Some(PlanStatus {
+                rejected: vec![fathom_crds::inference_cluster::RejectedStatus::default()],
+                notes: vec!["note".to_owned()],
+                ..PlanStatus::default()
+            }),
+            host_cache: vec![fathom_crds::inference_cluster::HostCacheStatus::default()],
+            queue_limit: Some(QueueLimitStatus { tokens: Some(1), ..QueueLimitStatus::default() }),
+            endpoint: text(),
+            current_revision: text(),
+            last_good_revision: text(),
+            current_inputs: text(),
+            last_good_inputs: text(),
+            placement: Some(PlacementStatus::default()),
+        };
+        let sparse = InferenceClusterStatus {
+            plan: Some(PlanStatus::default()),
+            queue_limit: Some(QueueLimitStatus::default()),
+            ..InferenceClusterStatus::default()
+        };
+        let (full, patch) = (json!(full), patch(Some("u"), &sparse));
+        assert_eq!(patch["metadata"], json!({"uid": "u"}));
+        let keys = |value: &Value| {
+            let mut keys: Vec<String> = value.as_object().unwrap().keys().cloned().collect();
+            keys.sort_unstable();
+            keys
+        };
+        assert_eq!(keys(&full), keys(&patch["status"]));
+        assert_eq!(keys(&full["plan"]), keys(&patch["status"]["plan"]));
+        assert_eq!(keys(&full["queueLimit"]), keys(&patch["status"]["queueLimit"]));
+    }
 }

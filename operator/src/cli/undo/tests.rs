@@ -1,0 +1,75 @@
+use std::path::Path;
+
+use expect_test::expect;
+use fathom_crds::InferenceClusterStatus;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
+use serde_json::json;
+
+use super::*;
+use crate::cli::planning;
+
+fn story() -> InferenceCluster {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crds/examples/story.yaml");
+    let mut object = planning::read(&path).unwrap();
+    object.status = Some(InferenceClusterStatus {
+        current_inputs: Some("flash-new".to_owned()),
+        last_good_inputs: Some("flash-old".to_owned()),
+        ..InferenceClusterStatus::default()
+    });
+    object
+}
+
+fn kept(name: &str, number: i64, image: &str) -> Kept {
+    let mut spec = story().spec;
+    spec.decode.cpus = Some(8);
+    Kept { name: name.to_owned(), number, spec, image: image.to_owned() }
+}
+
+#[test]
+fn what_the_operator_kept_is_read_back() {
+    let mut spec = serde_json::to_value(story().spec).unwrap();
+    spec.as_object_mut().unwrap().remove("rollout");
+    let revision = json!({
+        "metadata": {"name": "flash-old"}, "revision": 4, "data": {"spec": spec, "image": "i:1"},
+    });
+    let kept = read(&serde_json::from_value(revision).unwrap()).unwrap();
+    assert_eq!((kept.name.as_str(), kept.number, kept.image.as_str()), ("flash-old", 4, "i:1"));
+    assert_eq!(kept.spec, story().spec);
+}
+
+#[test]
+fn the_last_good_inputs_are_taken_unless_others_are_named() {
+    let all = [kept("flash-new", 5, "i:1"), kept("flash-old", 4, "i:1"), kept("flash-older", 3, "i:1")];
+    let object = story();
+    assert_eq!(target(&object, None, &all).unwrap().name, "flash-old");
+    assert_eq!(target(&object, Some("flash-older"), &all).unwrap().name, "flash-older");
+    let error = target(&object, Some("flash-gone"), &all).unwrap_err().to_string();
+    assert!(error.contains("flash-new, flash-old, flash-older"), "{error}");
+    let never = InferenceCluster { status: None, ..object };
+    let error = target(&never, None, &all).unwrap_err().to_string();
+    assert!(error.contains("nothing was Ready yet"), "{error}");
+}
+
+#[test]
+fn rollout_stays_and_an_image_is_named_only_where_the_default_moved() {
+    let mut object = story();
+    object.spec.rollout.mode = fathom_crds::inference_cluster::RolloutMode::Plan;
+    let old = kept("flash-old", 4, "i:1");
+    let same = restored(&object, &old, Some("i:1"));
+    assert_eq!((same.spec.rollout.clone(), same.spec.runtime.image), (object.spec.rollout.clone(), None));
+    let moved = restored(&object, &old, Some("i:2"));
+    assert_eq!(moved.spec.runtime.image.as_deref(), Some("i:1"));
+    assert_eq!(moved.spec.decode.cpus, Some(8));
+}
+
+#[test]
+fn what_changes_is_said_and_who_would_take_it_back() {
+    let mut object = story();
+    let manager = Some("argocd-controller".to_owned());
+    object.metadata.managed_fields =
+        Some(vec![ManagedFieldsEntry { manager, ..ManagedFieldsEntry::default() }]);
+    let old = kept("flash-old", 4, "i:1");
+    let back = restored(&object, &old, Some("i:1"));
+    expect![].assert_eq(&told(&object, &back, &old, false).unwrap());
+    expect![].assert_eq(&told(&back, &back, &old, true).unwrap());
+}

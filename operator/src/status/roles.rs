@@ -1,0 +1,153 @@
+//! How many pods of each role there are, and how many there should be.
+//! In: what is carried out, or only wished for; live pods. Out: [`RoleCounts`].
+//! Never: counters that are remembered: everything is counted anew from what lives.
+
+use std::fmt::{self, Display, Formatter};
+
+use engine_spec::Role;
+use fathom_crds::InferenceClusterSpec;
+use k8s_openapi::api::apps::v1::Deployment;
+
+use super::pods;
+use super::trouble::running;
+use super::{Effect, Observed};
+
+/// Pods of one role.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Count {
+    /// Ready pods of what is carried out now.
+    pub(super) ready: usize,
+    /// Pods of what is carried out now.
+    pub(super) current: usize,
+    pub(super) wanted: usize,
+}
+
+impl Count {
+    pub(super) fn is_ready(self) -> bool {
+        self.ready >= self.wanted
+    }
+
+    pub(super) fn is_updated(self) -> bool {
+        self.current >= self.wanted
+    }
+}
+
+/// `1/2`.
+impl Display for Count {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.ready, self.wanted)
+    }
+}
+
+/// Pods of every role.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct RoleCounts {
+    pub(super) prefill: Count,
+    /// Decode, or unified where there is no prefill.
+    pub(super) decode: Count,
+    pub(super) router: Count,
+    /// Engine pods, and router pods as the Deployment counts them, that belong to something earlier.
+    pub(super) outdated: usize,
+}
+
+impl RoleCounts {
+    pub(super) fn of(observed: &Observed<'_>) -> Self {
+        match &observed.effect {
+            Some(effect) => Self::of_effect(observed, effect),
+            None => Self::of_wish(&observed.gathered.cluster.spec, observed),
+        }
+    }
+
+    fn of_effect(observed: &Observed<'_>, effect: &Effect<'_>) -> Self {
+        let plan = &effect.planned.plan;
+        let mut counts = Self::default();
+        for replica in &plan.replicas {
+            counts.engine(replica.role).wanted += 1;
+        }
+        let current = running(observed, effect);
+        for (pod, replica) in &current {
+            let count = counts.engine(replica.role);
+            count.current += 1;
+            count.ready += usize::from(pod.is_ready());
+        }
+        let engines = pods::staying(&observed.gathered.live.pods).filter(|pod| !pod.is_router());
+        let outdated = engines.filter(|pod| !pod.has_failed()).count().saturating_sub(current.len());
+        let (router, outdated_routers) = router(observed, effect);
+        Self { router, outdated: outdated + outdated_routers, ..counts }
+    }
+
+    /// Nothing is carried out: what the spec asks for, and whatever still runs.
+    fn of_wish(spec: &InferenceClusterSpec, observed: &Observed<'_>) -> Self {
+        let wanted =
+            |replicas: i32| Count { wanted: usize::try_from(replicas).unwrap_or(0), ..Count::default() };
+        let engines = pods::staying(&observed.gathered.live.pods).filter(|pod| !pod.is_router());
+        Self {
+            prefill: wanted(spec.prefill_replicas()),
+            decode: wanted(spec.decode.replicas),
+            router: wanted(spec.router.replicas),
+            outdated: engines.count(),
+        }
+    }
+
+    fn engine(&mut self, role: Role) -> &mut Count {
+        match role {
+            Role::Prefill => &mut self.prefill,
+            Role::Decode | Role::Unified | Role::Router => &mut self.decode,
+        }
+    }
+
+    pub(super) fn all(&self) -> [(&'static str, Count); 3] {
+        [("prefill", self.prefill), ("decode", self.decode), ("router", self.router)]
+    }
+
+    /// No engine pod is asked for.
+    pub(super) fn is_zero(&self) -> bool {
+        self.prefill.wanted == 0 && self.decode.wanted == 0
+    }
+
+    pub(super) fn is_ready(&self) -> bool {
+        self.all().iter().all(|(_, count)| count.is_ready())
+    }
+
+    pub(super) fn is_updated(&self) -> bool {
+        self.outdated == 0 && self.all().iter().all(|(_, count)| count.is_updated())
+    }
+
+    /// `prefill 0/1, router 1/2`: the roles that lack pods.
+    pub(super) fn lacking(&self) -> String {
+        let roles = self.all();
+        let lacking = roles.iter().filter(|(_, count)| !count.is_ready());
+        lacking.map(|(role, count)| format!("{role} {count}")).collect::<Vec<_>>().join(", ")
+    }
+}
+
+/// The router's pods as its Deployment counts them. Figures of another Deployment than the desired one, or of an earlier
+/// generation, count for nothing.
+fn router(observed: &Observed<'_>, effect: &Effect<'_>) -> (Count, usize) {
+    let wanted = effect.planned.plan.routers as usize;
+    let found = effect.desired.router.as_ref().and_then(|desired| {
+        let mut deployments = observed.gathered.live.deployments.iter();
+        deployments.find(|live| {
+            live.metadata.name == desired.metadata.name
+                && applied(live) == applied(desired)
+                && has_seen_its_spec(live)
+        })
+    });
+    let status = found.and_then(|deployment| deployment.status.as_ref());
+    let figure = |figure: Option<i32>| usize::try_from(figure.unwrap_or(0)).unwrap_or(0);
+    let updated = figure(status.and_then(|status| status.updated_replicas));
+    let all = figure(status.and_then(|status| status.replicas));
+    let ready = figure(status.and_then(|status| status.ready_replicas));
+    // While old pods are ready beside new ones, only as many as are new can be counted as new and ready.
+    (Count { ready: ready.min(updated), current: updated, wanted }, all.saturating_sub(updated))
+}
+
+/// What was rendered when the Deployment was written last.
+fn applied(deployment: &Deployment) -> Option<&String> {
+    deployment.metadata.annotations.as_ref()?.get("fathom.dev/applied")
+}
+
+fn has_seen_its_spec(deployment: &Deployment) -> bool {
+    let seen = deployment.status.as_ref().and_then(|status| status.observed_generation);
+    seen >= deployment.metadata.generation
+}

@@ -1,0 +1,278 @@
+//! What works less well than planned, read from pods, claims, facts and what the API server said.
+//! In: what was seen. Out: [`Trouble`]s, worst first. Never: times and counters that move by themselves.
+
+use fathom_crds::conditions::Reason;
+use node_facts::GpuHealth;
+use operator_plan::{ComputeDevice, Mode, ReplicaPlan, gib};
+
+use super::pods::{self, PodView};
+use super::{Effect, Observed};
+
+/// Longest part of a container's last words that is repeated.
+const MAX_WORDS_BYTES: usize = 400;
+
+/// One thing that is wrong.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Trouble {
+    pub(super) reason: Reason,
+    pub(super) message: String,
+    /// Whether it stays until somebody changes something.
+    pub(super) stuck: bool,
+}
+
+/// What [`Trouble`]s an object has, worst first.
+pub(super) fn troubles(observed: &Observed<'_>) -> Vec<Trouble> {
+    let mut found = Vec::new();
+    if let Some(effect) = &observed.effect {
+        found.extend(dropped_volumes(effect));
+        found.extend(lost_gpus(observed, effect));
+    }
+    found.extend(rejections(observed));
+    for pod in pods::staying(&observed.gathered.live.pods) {
+        found.extend(pod_trouble(observed, pod));
+    }
+    found.sort_by_key(|trouble| rank(trouble.reason));
+    found
+}
+
+/// Worst first: what cannot heal by itself, then what may.
+fn rank(reason: Reason) -> usize {
+    const ORDER: [Reason; 10] = [
+        Reason::ImageVolumeUnsupported,
+        Reason::ModelMismatch,
+        Reason::GpuLost,
+        Reason::TopologyRejected,
+        Reason::OutOfMemory,
+        Reason::CrashLoop,
+        Reason::ContainerRefused,
+        Reason::ImagePull,
+        Reason::ClaimPending,
+        Reason::Unschedulable,
+    ];
+    ORDER.iter().position(|known| *known == reason).unwrap_or(ORDER.len())
+}
+
+fn dropped_volumes(effect: &Effect<'_>) -> Option<Trouble> {
+    let pods = &effect.outcome.image_volume_dropped;
+    let first = pods.first()?;
+    let others = more(pods.len());
+    Some(Trouble {
+        reason: Reason::ImageVolumeUnsupported,
+        message: format!(
+            "the API server dropped the image volume of pod {first}{others}: turn on the feature gate ImageVolume of API server and kubelets, or use spec.model.source.pvc or hostPath"
+        ),
+        stuck: true,
+    })
+}
+
+/// GPUs of running replicas that are no longer offered, or that the driver calls lost.
+fn lost_gpus(observed: &Observed<'_>, effect: &Effect<'_>) -> Vec<Trouble> {
+    let mut found = Vec::new();
+    for (pod, replica) in running(observed, effect) {
+        for gpu in &replica.gpus {
+            if let Some(why) = lost(observed, effect, &replica.node, &gpu.uuid) {
+                found.push(Trouble {
+                    reason: Reason::GpuLost,
+                    message: format!(
+                        "GPU {} of pod {} {why} on node {}: the pod stays as it is; look at the node, and delete the pod to have it planned anew",
+                        gpu.uuid,
+                        pod.name(),
+                        replica.node
+                    ),
+                    stuck: false,
+                });
+            }
+        }
+    }
+    found
+}
+
+/// Why a GPU counts as lost. A node whose driver offers nothing at all has lost its driver, not its GPUs.
+fn lost(observed: &Observed<'_>, effect: &Effect<'_>, node: &str, uuid: &str) -> Option<String> {
+    let claims = matches!(effect.enforcement.mode, Mode::Dra { .. });
+    let offered = observed.gathered.offered_gpus.as_ref().and_then(|offers| offers.get(node));
+    if claims && offered.is_some_and(|offered| !offered.is_empty() && !offered.iter().any(|o| o == uuid)) {
+        return Some("is no longer offered".to_owned());
+    }
+    let facts = observed.gathered.facts.iter().find(|facts| facts.node == node)?;
+    let gpu = facts.gpus.value()?.iter().find(|gpu| gpu.uuid == uuid);
+    match gpu.map(|gpu| gpu.health.value()) {
+        None => (!claims).then(|| "is no longer seen".to_owned()),
+        Some(Some(GpuHealth::Lost { reason })) => Some(format!("is lost ({reason})")),
+        Some(Some(GpuHealth::Healthy) | None) => None,
+    }
+}
+
+/// Pods in effect that exist and have not failed, with their replicas.
+pub(super) fn running<'a>(
+    observed: &Observed<'a>,
+    effect: &Effect<'a>,
+) -> Vec<(PodView<'a>, &'a ReplicaPlan)> {
+    let desired = &effect.desired.replicas;
+    let plan = &effect.planned.plan.replicas;
+    let pods = pods::staying(&observed.gathered.live.pods).filter(|pod| !pod.has_failed());
+    pods.filter_map(|pod| {
+        let wanted = desired.iter().find(|wanted| wanted.pod.metadata.name.as_deref() == Some(pod.name()))?;
+        let replica = plan.iter().find(|replica| replica.name == wanted.replica)?;
+        Some((pod, replica))
+    })
+    .collect()
+}
+
+fn rejections(observed: &Observed<'_>) -> Vec<Trouble> {
+    let told = observed.rejections.iter();
+    told.map(|rejection| {
+        let next = if rejection.given_up {
+            "no further pod is tried until the spec or the node changes"
+        } else {
+            "the next one is tried after a delay, or on another node"
+        };
+        Trouble {
+            reason: Reason::TopologyRejected,
+            message: format!(
+                "the kubelet of node {} rejected {} pods of {}: {}: {}; {next}",
+                rejection.node,
+                rejection.times,
+                rejection.replica,
+                rejection.reason,
+                sentence(&rejection.message)
+            ),
+            stuck: rejection.given_up,
+        }
+    })
+    .collect()
+}
+
+fn pod_trouble(observed: &Observed<'_>, pod: PodView<'_>) -> Option<Trouble> {
+    if pod.has_failed() {
+        // Pods that a kubelet rejected are told by `rejections`, with their count.
+        let told = observed.rejections.iter().any(|rejection| rejection.reason == pod.reason());
+        return (!told).then(|| failed(pod));
+    }
+    if pod.is_ready() {
+        return None;
+    }
+    pod.containers().find_map(|container| {
+        let end = pods::last_end(container);
+        match (pods::waiting(container), end) {
+            (Some((reason, message)), _) if is_pull(reason) => Some(Trouble {
+                reason: Reason::ImagePull,
+                message: format!(
+                    "image {} of pod {}: {reason}: {}",
+                    container.image,
+                    pod.name(),
+                    sentence(message)
+                ),
+                stuck: true,
+            }),
+            (Some((reason, message)), _) if is_creation(reason) => Some(Trouble {
+                reason: Reason::ContainerRefused,
+                message: format!(
+                    "container {} of pod {} cannot be started: {reason}: {}",
+                    container.name,
+                    pod.name(),
+                    sentence(message)
+                ),
+                stuck: true,
+            }),
+            (_, Some(end)) if container.restart_count > 0 || end.exit_code != 0 => {
+                Some(ended(observed, pod, container, end))
+            }
+            _ => None,
+        }
+    })
+}
+
+fn failed(pod: PodView<'_>) -> Trouble {
+    let reason = if pod.reason().is_empty() { "Failed" } else { pod.reason() };
+    Trouble {
+        reason: Reason::CrashLoop,
+        message: format!("pod {} failed: {reason}: {}; it is replaced", pod.name(), sentence(pod.message())),
+        stuck: false,
+    }
+}
+
+fn ended(
+    observed: &Observed<'_>,
+    pod: PodView<'_>,
+    container: &k8s_openapi::api::core::v1::ContainerStatus,
+    end: &k8s_openapi::api::core::v1::ContainerStateTerminated,
+) -> Trouble {
+    let why = end.reason.as_deref().unwrap_or("Error");
+    let words = last_words(end.message.as_deref().unwrap_or_default());
+    let (name, pod_name) = (&container.name, pod.name());
+    let times = times(container.restart_count);
+    let how = format!("container {name} of pod {pod_name} ended ({why}, exit code {}){times}", end.exit_code);
+    if why == "OOMKilled" {
+        return Trouble {
+            reason: Reason::OutOfMemory,
+            message: format!("{how}: it used more memory than it may. {}", memory_plan(observed, pod)),
+            stuck: true,
+        };
+    }
+    let said = if words.is_empty() {
+        format!("; `kubectl logs --previous {pod_name}` may say why")
+    } else {
+        format!(". Its last words: {words}")
+    };
+    let reason = if is_model_mismatch(words) { Reason::ModelMismatch } else { Reason::CrashLoop };
+    Trouble { reason, message: format!("{how}{said}"), stuck: true }
+}
+
+/// Where the memory of a pod went, as far as the plan knows.
+fn memory_plan(observed: &Observed<'_>, pod: PodView<'_>) -> String {
+    let Some(effect) = &observed.effect else { return "Its plan is not known".to_owned() };
+    let Some((_, replica)) = running(observed, effect).into_iter().find(|(own, _)| own.uid() == pod.uid())
+    else {
+        return "It belongs to an earlier plan, or is a router".to_owned();
+    };
+    let pool = match replica.device {
+        ComputeDevice::Cpu => format!("{} of KV pool, ", gib(replica.device_pool.bytes)),
+        ComputeDevice::Cuda => String::new(),
+    };
+    format!(
+        "Its plan gives it {}: {pool}{} of host cache, the rest for itself; a smaller spec.hostCache or contextTokens leaves it more",
+        gib(replica.memory_bytes),
+        gib(replica.host_cache_bytes)
+    )
+}
+
+fn is_pull(reason: &str) -> bool {
+    ["ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "ImageInspectError"]
+        .contains(&reason)
+}
+
+fn is_creation(reason: &str) -> bool {
+    ["CreateContainerConfigError", "CreateContainerError", "RunContainerError"].contains(&reason)
+}
+
+/// The engine starts its last words with the name of this reason when a checkpoint is not what was planned.
+fn is_model_mismatch(words: &str) -> bool {
+    words.contains("ModelMismatch") || words.contains("is not the model")
+}
+
+fn times(restarts: i32) -> String {
+    match restarts {
+        0 => String::new(),
+        1 => ", restarted once".to_owned(),
+        n => format!(", restarted {n} times"),
+    }
+}
+
+fn more(count: usize) -> String {
+    if count > 1 { format!(" and {} more", count - 1) } else { String::new() }
+}
+
+fn sentence(message: &str) -> &str {
+    let message = message.trim();
+    if message.is_empty() { "no reason given" } else { bounded(message.trim_end_matches('.')) }
+}
+
+/// The last line that says something.
+fn last_words(message: &str) -> &str {
+    bounded(message.lines().map(str::trim).rfind(|line| !line.is_empty()).unwrap_or_default())
+}
+
+fn bounded(text: &str) -> &str {
+    &text[..text.floor_char_boundary(MAX_WORDS_BYTES)]
+}
