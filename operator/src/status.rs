@@ -119,8 +119,11 @@ pub fn status(
         current_revision: revision.or_else(|| before.current_revision.clone()),
         last_good_inputs: good(&inputs, &before.last_good_inputs),
         current_inputs: inputs.or_else(|| before.current_inputs.clone()),
-        placement: in_effect
-            .map(|it| PlacementStatus { mode: it.mode.name().to_owned(), because: it.because.clone() }),
+        placement: in_effect.map(|it| PlacementStatus {
+            mode: it.mode.name().to_owned(),
+            because: it.because.clone(),
+            memory: it.memory_because.clone(),
+        }),
     }
 }
 

@@ -55,6 +55,8 @@ pub struct PlacementStatus {
     pub mode: String,
     /// Why this mode.
     pub because: String,
+    /// Why memory is, or is not, bound.
+    pub memory: String,
 }
 
 /// Ready and wanted pods as `1/1`, the placement mode in effect and the granted host tier.

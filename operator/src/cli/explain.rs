@@ -44,6 +44,7 @@ fn text(reported: &Reported) -> String {
     text.push_str(&attention(status));
     if let Some(placement) = &status.placement {
         let _ = write!(text, "\nWho enforces the placement: {}\n  {}\n", placement.mode, placement.because);
+        let _ = writeln!(text, "  memory: {}", placement.memory);
     }
     if let Some(plan) = &status.plan {
         text.push_str(&here(plan));

@@ -81,8 +81,15 @@ impl Planner for Story {
             shape: &engine_spec::NamedShape::V4Flash.shape(),
             nodes: &[fathom_node_agent::scene::facts("story").unwrap()],
             weight_bytes: None,
+            image: None,
+            surroundings: &operator_plan::NO_SURROUNDINGS,
         });
-        let enforcement = Enforcement { mode: Mode::Soft, because: "a test".to_owned(), bind_memory: false };
+        let enforcement = Enforcement {
+            mode: Mode::Unmanaged,
+            because: "a test".to_owned(),
+            bind_memory: false,
+            memory_because: "a test".to_owned(),
+        };
         Ok(Preview { planned, enforcement: Ok(enforcement), desired: None, live: Live::default() })
     }
 }
@@ -111,7 +118,7 @@ async fn an_object_gets_its_plan_and_nothing_is_stored() {
     assert_eq!(status, StatusCode::OK, "{answer}");
     let answer: PlanAnswer = serde_json::from_value(answer).unwrap();
     assert_eq!(answer.planned.plan.replicas.len(), 2);
-    assert_eq!(answer.enforcement.unwrap().mode, Mode::Soft);
+    assert_eq!(answer.enforcement.unwrap().mode, Mode::Unmanaged);
 }
 
 #[tokio::test]

@@ -71,7 +71,7 @@ fn gpus(
     match &effect.enforcement.mode {
         Mode::Dra { .. } => claimed(observed, pod, replica),
         Mode::Kubelet { .. } => given_by_kubelet(replica, seen),
-        Mode::Soft | Mode::Unmanaged => match seen.devices().as_slice() {
+        Mode::Soft { .. } | Mode::Unmanaged => match seen.devices().as_slice() {
             [] => part(AchievedState::NotAsked, "in this mode nobody assigns GPUs to the pod"),
             devices => as_planned(replica, devices),
         },
@@ -145,14 +145,14 @@ fn cpus(effect: &Effect<'_>, replica: &ReplicaPlan, seen: &Seen<'_>) -> Achieved
             let message = (!inside).then(|| format!("the kubelet gave CPUs {}", cpu_list(&own)));
             AchievedPart { state: AchievedState::Achieved, message }
         }
-        Mode::Dra { .. } | Mode::Soft => reported(seen, "cpus"),
+        Mode::Dra { .. } | Mode::Soft { .. } => reported(seen, "cpus"),
     }
 }
 
 fn memory(effect: &Effect<'_>, seen: &Seen<'_>) -> AchievedPart {
     match effect.enforcement.mode {
         Mode::Unmanaged => not_bound(),
-        Mode::Dra { .. } | Mode::Kubelet { .. } | Mode::Soft => reported(seen, "memory"),
+        Mode::Dra { .. } | Mode::Kubelet { .. } | Mode::Soft { .. } => reported(seen, "memory"),
     }
 }
 

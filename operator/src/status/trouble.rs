@@ -2,6 +2,7 @@
 //! In: what was seen. Out: [`Trouble`]s, worst first. Never: times and counters that move by themselves.
 
 use fathom_crds::conditions::Reason;
+use k8s_openapi::api::resource::v1::ResourceClaim;
 use node_facts::GpuHealth;
 use operator_plan::{ComputeDevice, Mode, ReplicaPlan, gib};
 
@@ -152,6 +153,9 @@ fn pod_trouble(observed: &Observed<'_>, pod: PodView<'_>) -> Option<Trouble> {
     if pod.is_ready() {
         return None;
     }
+    if let Some(said) = pod.unschedulable() {
+        return Some(unschedulable(observed, pod, said));
+    }
     pod.containers().find_map(|container| {
         let end = pods::last_end(container);
         match (pods::waiting(container), end) {
@@ -181,6 +185,32 @@ fn pod_trouble(observed: &Observed<'_>, pod: PodView<'_>) -> Option<Trouble> {
             _ => None,
         }
     })
+}
+
+/// The scheduler never says which constraint of a claim failed; the plan knows what it asked for.
+fn unschedulable(observed: &Observed<'_>, pod: PodView<'_>, said: &str) -> Trouble {
+    let mut claims = observed.gathered.live.claims.iter();
+    let claim = claims.find(|claim| claim.metadata.name.as_deref() == Some(pod.name()));
+    let is_open =
+        |claim: &ResourceClaim| claim.status.as_ref().is_none_or(|status| status.allocation.is_none());
+    let said = sentence(said);
+    if claim.is_some_and(|claim| is_open(claim)) {
+        let wanted = observed.effect.and_then(|effect| {
+            let mut running = running(observed, &effect).into_iter();
+            running.find(|(own, _)| own.uid() == pod.uid()).map(|(_, replica)| replica)
+        });
+        let wanted = wanted.map_or_else(String::new, |replica| {
+            let uuids: Vec<&str> = replica.gpus.iter().map(|gpu| gpu.uuid.as_str()).collect();
+            format!(" of GPUs {} on node {}", uuids.join(", "), replica.node)
+        });
+        return Trouble {
+            reason: Reason::ClaimPending,
+            message: format!("claim {}{wanted} is not allocated: {said}", pod.name()),
+            stuck: false,
+        };
+    }
+    let message = format!("pod {} finds no node: {said}", pod.name());
+    Trouble { reason: Reason::Unschedulable, message, stuck: false }
 }
 
 fn failed(pod: PodView<'_>) -> Trouble {

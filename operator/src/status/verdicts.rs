@@ -332,7 +332,8 @@ fn ready(seen: &Seen<'_>, [accepted, planned, roles, routable]: [&Verdict; 4]) -
     if !accepted.is_true() && accepted.reason == Reason::NameTaken {
         return because(accepted);
     }
-    if !plan_only && !(accepted.is_true() && planned.is_true()) {
+    let is_wanted = accepted.is_true() && planned.is_true();
+    if !plan_only && !is_wanted {
         return because(if accepted.is_true() { planned } else { accepted });
     }
     if seen.counts.is_zero() {

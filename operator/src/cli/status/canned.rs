@@ -88,7 +88,7 @@ pub(in crate::cli) fn ready() -> Reported {
             "endpoint": "http://flash.team-a.svc",
             "currentRevision": "3f2a9c01d4", "lastGoodRevision": "3f2a9c01d4",
             "currentInputs": "flash-3f2a9c01d4", "lastGoodInputs": "flash-3f2a9c01d4",
-            "placement": {"mode": "DRA", "because": "resource.k8s.io/v1 is served, and gpu.nvidia.com offers GPUs"},
+            "placement": {"mode": "DRA", "because": "resource.k8s.io/v1 is served, and gpu.nvidia.com offers GPUs", "memory": "bound, where the namespace permits it"},
         }),
     )
 }

@@ -65,6 +65,8 @@ pub(super) fn plan(cluster: &InferenceCluster, facts: &[NodeFacts]) -> Planned {
         shape: &NamedShape::V4Flash.shape(),
         nodes: facts,
         weight_bytes: None,
+        image: Some("fathom.dev/fathom-engine:0.1.0"),
+        surroundings: &operator_plan::NO_SURROUNDINGS,
     })
 }
 
@@ -80,7 +82,12 @@ impl World {
         let because = "resource.k8s.io/v1 is served, and gpu.nvidia.com offers GPUs".to_owned();
         let mut world = Self {
             offered: Some(BTreeMap::from([("story".to_owned(), uuids)])),
-            enforcement: Enforcement { mode, because, bind_memory: true },
+            enforcement: Enforcement {
+                mode,
+                because,
+                bind_memory: true,
+                memory_because: "the namespace permits it".to_owned(),
+            },
             cluster,
             facts,
             planned,
