@@ -4,6 +4,7 @@
 
 pub mod client;
 pub mod cluster;
+pub mod kubernetes;
 pub mod needle;
 
 use std::time::{Duration, Instant};

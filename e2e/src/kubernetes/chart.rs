@@ -1,0 +1,141 @@
+//! The Helm chart, installed, upgraded and uninstalled with the real Helm.
+
+use std::path::Path;
+use std::process::Output;
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+use serde_json::Value;
+
+use super::api::{CLUSTERS, DAEMON_SETS, DEFINITIONS, DEPLOYMENTS};
+use super::{Kubernetes, SYSTEM, run};
+use crate::cluster::root;
+
+/// The chart of this checkout.
+pub const CHART: &str = "charts/fathom";
+/// The release's name, as README says it.
+pub const RELEASE: &str = "fathom";
+/// Longest time that `--wait` may take.
+const READY: &str = "120s";
+
+/// Runs `helm`.
+///
+/// # Errors
+/// When it cannot be started.
+pub fn helm(args: &[&str]) -> anyhow::Result<Output> {
+    run("helm", args, None)
+}
+
+/// What a successful `helm` printed.
+///
+/// # Errors
+/// With what it said.
+pub fn helm_ok(args: &[&str]) -> anyhow::Result<String> {
+    let output = helm(args)?;
+    ensure!(
+        output.status.success(),
+        "helm {}: {}{}",
+        args.join(" "),
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// `helm install fathom charts/fathom -n fathom-system --create-namespace --wait`, with `sets` as `--set`.
+///
+/// # Errors
+/// When it does not become ready.
+pub fn install(kubernetes: &Kubernetes, sets: &[&str]) -> anyhow::Result<String> {
+    released(kubernetes, &["install", RELEASE, CHART], sets)
+}
+
+/// `helm upgrade` of the release to `chart` with exactly these values.
+///
+/// # Errors
+/// When it does not become ready.
+pub fn upgrade(kubernetes: &Kubernetes, chart: &Path, sets: &[&str]) -> anyhow::Result<String> {
+    let chart = chart.to_string_lossy();
+    released(kubernetes, &["upgrade", "--install", "--reset-values", RELEASE, &chart], sets)
+}
+
+fn released(kubernetes: &Kubernetes, verb: &[&str], sets: &[&str]) -> anyhow::Result<String> {
+    let mut args = verb.to_vec();
+    args.extend(["-n", SYSTEM, "--create-namespace", "--wait", "--timeout", READY]);
+    for set in sets {
+        args.extend(["--set", set]);
+    }
+    helm_ok(&args)
+        .map_err(|error| anyhow::anyhow!("{error:#}\n{}", super::diagnosis::describe(kubernetes, &[])))
+}
+
+/// Removes the release and waits until its pods are gone; nothing installed is fine.
+///
+/// # Errors
+/// When it does not go.
+pub fn uninstall() -> anyhow::Result<()> {
+    helm_ok(&["uninstall", RELEASE, "-n", SYSTEM, "--ignore-not-found", "--wait", "--timeout", READY]).map(drop)
+}
+
+/// Fathom as the chart's defaults say, whatever an earlier test left: nothing is done when it is there already.
+///
+/// # Errors
+/// When it does not become ready.
+pub fn ensure_default(kubernetes: &Kubernetes) -> anyhow::Result<()> {
+    if !is_default(kubernetes)? {
+        upgrade(kubernetes, &root().join(CHART), &[])?;
+    }
+    Ok(())
+}
+
+/// The release is deployed with no values of its own, from this chart, and its workloads are ready.
+fn is_default(kubernetes: &Kubernetes) -> anyhow::Result<bool> {
+    let values = helm(&["get", "values", RELEASE, "-n", SYSTEM, "-o", "json"])?;
+    if !values.status.success() || String::from_utf8_lossy(&values.stdout).trim() != "null" {
+        return Ok(false);
+    }
+    let shipped = helm_ok(&["template", RELEASE, CHART, "-n", SYSTEM, "--is-upgrade"])?;
+    let deployed = helm_ok(&["get", "manifest", RELEASE, "-n", SYSTEM])?;
+    Ok(lines(&shipped) == lines(&deployed) && workloads_ready(kubernetes)?)
+}
+
+/// The lines that say something.
+fn lines(manifest: &str) -> Vec<&str> {
+    manifest.lines().map(str::trim_end).filter(|line| !line.is_empty() && *line != "---").collect()
+}
+
+fn workloads_ready(kubernetes: &Kubernetes) -> anyhow::Result<bool> {
+    let operator = kubernetes.api.find(DEPLOYMENTS, SYSTEM, "fathom-operator")?;
+    let agents = kubernetes.api.find(DAEMON_SETS, SYSTEM, "fathom-node-agent")?;
+    let settled = |object: &Value| object["metadata"]["generation"] == object["status"]["observedGeneration"];
+    let operator = operator.is_some_and(|o| {
+        settled(&o)
+            && o["status"]["readyReplicas"] == o["spec"]["replicas"]
+            && o["status"]["updatedReplicas"] == o["spec"]["replicas"]
+    });
+    let agents = agents.is_some_and(|a| {
+        settled(&a)
+            && a["status"]["numberReady"] == a["status"]["desiredNumberScheduled"]
+            && a["status"]["updatedNumberScheduled"] == a["status"]["desiredNumberScheduled"]
+    });
+    Ok(operator && agents)
+}
+
+/// Removes everything, objects and definitions too, as after `./dev cluster up`.
+///
+/// # Errors
+/// When something stays.
+pub fn remove_all(kubernetes: &Kubernetes) -> anyhow::Result<()> {
+    if kubernetes.api.find(DEFINITIONS, "", "inferenceclusters.fathom.dev")?.is_some() {
+        for object in kubernetes.api.list(CLUSTERS, "", "")? {
+            let namespace = object["metadata"]["namespace"].as_str().context("an object without namespace")?;
+            let name = object["metadata"]["name"].as_str().context("an object without name")?;
+            kubernetes.api.delete(CLUSTERS, namespace, name, None)?;
+        }
+    }
+    uninstall()?;
+    kubernetes.api.delete(DEFINITIONS, "", "inferenceclusters.fathom.dev", None)?;
+    kubernetes.wait("the definition to go", Duration::from_secs(60), &[], || {
+        Ok(kubernetes.api.find(DEFINITIONS, "", "inferenceclusters.fathom.dev")?.is_none().then_some(()))
+    })
+}
