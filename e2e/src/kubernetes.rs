@@ -2,13 +2,17 @@
 //! In: what `./dev cluster env` prints. Out: handles that remove what they made when dropped.
 //! Never: sleeps in place of a condition, objects that two tests could share.
 
+pub mod agent_call;
 pub mod api;
 pub mod audit;
 pub mod chart;
 pub mod client_pod;
+pub mod command_line;
+pub mod devices;
 mod diagnosis;
 mod environment;
 pub mod faults;
+pub mod images;
 pub mod namespace;
 pub mod objects;
 

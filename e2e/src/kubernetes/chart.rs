@@ -59,6 +59,19 @@ pub fn upgrade(kubernetes: &Kubernetes, chart: &Path, sets: &[&str]) -> anyhow::
     released(kubernetes, &["upgrade", "--install", "--reset-values", RELEASE, &chart], sets)
 }
 
+/// The same without waiting, for an operator that is not meant to work.
+///
+/// # Errors
+/// When it is refused.
+pub fn upgrade_unwatched(chart: &Path, sets: &[&str]) -> anyhow::Result<String> {
+    let chart = chart.to_string_lossy();
+    let mut args = vec!["upgrade", "--install", "--reset-values", RELEASE, &chart, "-n", SYSTEM];
+    for set in sets {
+        args.extend(["--set", set]);
+    }
+    helm_ok(&args)
+}
+
 fn released(kubernetes: &Kubernetes, verb: &[&str], sets: &[&str]) -> anyhow::Result<String> {
     let mut args = verb.to_vec();
     args.extend(["-n", SYSTEM, "--create-namespace", "--wait", "--timeout", READY]);

@@ -29,8 +29,18 @@ impl Shape {
         match self {
             Shape::Any | Shape::Plain => &[],
             Shape::Story => &["--scene", "story"],
-            Shape::ThreeScenes => &["--workers", "3", "--scene", "story,one-socket,numa-minus-one"],
-            Shape::Kubelet => &["--kubelet-numa"],
+            Shape::ThreeScenes => &["--scene", "story,one-socket,no-gpu"],
+            Shape::Kubelet => &["--worker", "a:kubelet=0", "--worker", "b:kubelet=1"],
+        }
+    }
+
+    /// Scene and exclusive CPU of each worker, as the cluster's file of workers has them.
+    fn workers(self) -> &'static [(&'static str, &'static str)] {
+        match self {
+            Shape::Any | Shape::Plain => &[("-", "-")],
+            Shape::Story => &[("story", "-")],
+            Shape::ThreeScenes => &[("story", "-"), ("one-socket", "-"), ("no-gpu", "-")],
+            Shape::Kubelet => &[("-", "0"), ("-", "1")],
         }
     }
 }
@@ -40,9 +50,11 @@ pub fn state_folder() -> PathBuf {
     std::env::var_os("FATHOM_CLUSTER").map_or_else(|| PathBuf::from("/tmp/fathom-cluster"), PathBuf::from)
 }
 
-/// The file in which a started cluster keeps the arguments it was started with.
-fn shape_file() -> PathBuf {
-    state_folder().join("arguments")
+/// Lines of `NAME INDEX SCENE CPU`, written by `up`; absent without a cluster.
+fn running_workers() -> Option<Vec<(String, String)>> {
+    let text = std::fs::read_to_string(state_folder().join("workers")).ok()?;
+    let fields = text.lines().map(|line| line.split(' ').collect::<Vec<_>>());
+    Some(fields.filter(|f| f.len() == 4).map(|f| (f[2].to_owned(), f[3].to_owned())).collect())
 }
 
 /// Makes sure that a cluster of `shape` runs. One of another shape is replaced only if `FATHOM_CLUSTER_RESHAPE` is set,
@@ -51,18 +63,21 @@ fn shape_file() -> PathBuf {
 /// # Errors
 /// When it does not run and may not be started.
 pub(super) fn require(shape: Shape) -> anyhow::Result<()> {
-    let wanted = shape.arguments().join(" ");
-    let found = std::fs::read_to_string(shape_file()).ok().map(|text| text.trim().to_owned());
-    if found.as_deref() == Some(wanted.as_str()) || (shape == Shape::Any && found.is_some()) {
+    let found = running_workers();
+    let fits = |found: &Vec<(String, String)>| {
+        shape == Shape::Any
+            || found.iter().map(|(scene, cpu)| (scene.as_str(), cpu.as_str())).eq(shape.workers().iter().copied())
+    };
+    if found.as_ref().is_some_and(fits) {
         return Ok(());
     }
     let may = std::env::var_os("FATHOM_CLUSTER_RESHAPE").is_some();
-    let up = format!("./dev cluster up {wanted}");
+    let up = format!("./dev cluster up {}", shape.arguments().join(" "));
     match found {
         None => ensure!(may, "this test needs a cluster: start one with `{up}`"),
         Some(found) => ensure!(
             may,
-            "this test needs other workers than those that run (`{found}`): `./dev cluster down; {up}`, or set FATHOM_CLUSTER_RESHAPE=1"
+            "this test needs other workers than {found:?}: `./dev cluster down; {up}`, or set FATHOM_CLUSTER_RESHAPE=1"
         ),
     }
     dev(&["down"])?;
@@ -71,7 +86,11 @@ pub(super) fn require(shape: Shape) -> anyhow::Result<()> {
     dev(&arguments)
 }
 
-fn dev(arguments: &[&str]) -> anyhow::Result<()> {
+/// `./dev cluster ARGUMENTS`.
+///
+/// # Errors
+/// With what it said.
+pub(super) fn dev(arguments: &[&str]) -> anyhow::Result<()> {
     let output = Command::new(root().join("dev")).arg("cluster").args(arguments).output().context("starting ./dev")?;
     ensure!(
         output.status.success(),

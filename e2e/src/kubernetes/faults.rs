@@ -6,7 +6,7 @@ use anyhow::{Context, ensure};
 use serde_json::{Value, json};
 
 use super::api::{DEPLOYMENTS, NODES, PODS, Patch};
-use super::{Kubernetes, SYSTEM, objects, run};
+use super::{Kubernetes, SYSTEM, environment, objects};
 
 /// Pods of the operator.
 pub const OPERATOR: &str = "app.kubernetes.io/name=fathom,app.kubernetes.io/component=operator";
@@ -56,11 +56,26 @@ pub fn uids(kubernetes: &Kubernetes, selector: &str) -> anyhow::Result<Vec<Strin
 /// # Errors
 /// When it does not come back.
 pub fn restart_api_server(kubernetes: &Kubernetes) -> anyhow::Result<()> {
-    let output = run("e2e/cluster/restart-apiserver.sh", &[], None)?;
-    ensure!(output.status.success(), "restarting: {}", String::from_utf8_lossy(&output.stderr));
+    environment::dev(&["restart", "apiserver"])?;
     kubernetes.wait("the API server", REPLACED, &[], || {
         Ok((kubernetes.api.text("/readyz")? == "ok").then_some(()))
     })
+}
+
+/// Ends a program of the cluster with SIGKILL, such as `kubelet-node1`; [`start`] brings it back.
+///
+/// # Errors
+/// When there is no such program.
+pub fn stop(program: &str) -> anyhow::Result<()> {
+    environment::dev(&["stop", program])
+}
+
+/// Starts a program that was stopped.
+///
+/// # Errors
+/// When it does not start.
+pub fn start(program: &str) -> anyhow::Result<()> {
+    environment::dev(&["start", program])
 }
 
 /// Marks a node unschedulable, or schedulable again.
