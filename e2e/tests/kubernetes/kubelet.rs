@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use e2e::kubernetes::api::{NAMESPACES, PODS, Patch};
+use e2e::kubernetes::api::PODS;
 use e2e::kubernetes::objects::needle;
 use e2e::kubernetes::{Kubernetes, Level, Namespace, Shape};
 use serde_json::{Value, json};
@@ -88,7 +88,5 @@ fn stranger(namespace: &Namespace<'_>, name: &str, node: &str, gpus: u32) {
             }],
         },
     });
-    // The namespace's level stays what it is: a stranger needs nothing special.
-    let _ = (NAMESPACES, Patch::Merge);
     namespace.kubernetes().api.create(PODS, &namespace.name, &pod).unwrap();
 }

@@ -1,0 +1,49 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"text/tabwriter"
+	"time"
+)
+
+func print(out io.Writer, s settings, results []result) {
+	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(table, "operator\tload\tobjects\tchildren\tP50 ms\tP99 ms\tmax ms\tpeak RSS MiB\tCPU ms/object\twrites/object\treads/object\tstarted late ms\t")
+	for _, r := range results {
+		fmt.Fprintf(table, "%s\t%s\t%d\t%d\t%s\t%s\t%s\t%.1f\t%.1f\t%.2f\t%.2f\t%s\t\n",
+			r.Subject, r.Load, r.Objects, r.Children, ms(r.P50), ms(r.P99), ms(r.Max), float64(r.PeakRSS)/(1<<20),
+			float64(r.CPU.Microseconds())/1000/float64(r.Objects), r.Writes, r.Reads, ms(r.LateStarts))
+	}
+	table.Flush()
+	fmt.Fprintf(out, "\nFrom the moment an object is due to the moment a watcher has seen its last child; %d nodes; etcd and API server on\nthe same machine, restarted for each. The twin plans nothing: it copies the children that Fathom made. Peak RSS is of\nthe run so far.\n", s.Nodes)
+	for _, load := range loadsOf(results) {
+		if f, t := find(results, "fathom", load), find(results, "twin", load); f != nil && t != nil {
+			fmt.Fprintf(out, "%s: Fathom / twin: P50 %.2f, P99 %.2f, RSS %.2f, CPU %.2f\n", load,
+				ratio(f.P50, t.P50), ratio(f.P99, t.P99), float64(f.PeakRSS)/float64(t.PeakRSS), ratio(f.CPU, t.CPU))
+		}
+	}
+}
+
+func ms(d time.Duration) string { return fmt.Sprint(d.Milliseconds()) }
+
+func ratio(a, b time.Duration) float64 { return float64(a) / float64(max(b, 1)) }
+
+func loadsOf(results []result) []string {
+	var loads []string
+	for _, r := range results {
+		if len(loads) == 0 || loads[len(loads)-1] != r.Load {
+			loads = append(loads, r.Load)
+		}
+	}
+	return loads[:min(len(loads), 2)]
+}
+
+func find(results []result, subject, load string) *result {
+	for i := range results {
+		if results[i].Subject == subject && results[i].Load == load {
+			return &results[i]
+		}
+	}
+	return nil
+}
