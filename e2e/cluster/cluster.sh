@@ -93,6 +93,9 @@ cmd_env() {
     echo "export KUBECONFIG=$STATE/kubeconfig FATHOM_CLUSTER=$STATE PATH=$(programs_folder)/bin:\$PATH"
 }
 
+#? programs     build the programs; prints their folder
+cmd_programs() { packages; programs >&2; echo "$(programs_folder)/bin"; }
+
 #? load FILE... import image archives on every worker
 cmd_load() {
     running || fail "no cluster: ./dev cluster up"

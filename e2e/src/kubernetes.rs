@@ -35,6 +35,8 @@ pub const SYSTEM: &str = "fathom-system";
 #[derive(Debug)]
 pub struct Kubernetes {
     pub api: Api,
+    /// Values of the chart that the workers need: those with a recorded machine tell the agent where it is.
+    values: &'static [&'static str],
 }
 
 impl Kubernetes {
@@ -54,7 +56,7 @@ impl Kubernetes {
     /// When no cluster of this shape is up and none may be started.
     pub fn bare(shape: Shape) -> anyhow::Result<Self> {
         environment::require(shape)?;
-        Ok(Self { api: Api::connect()? })
+        Ok(Self { api: Api::connect()?, values: environment::values()? })
     }
 
     /// Runs `kubectl` with `args`; its output when it succeeds.
@@ -130,7 +132,8 @@ pub fn run(program: &str, args: &[&str], stdin: Option<&str>) -> anyhow::Result<
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().with_context(|| format!("starting {program}"))?;
     if let (Some(text), Some(mut pipe)) = (stdin, child.stdin.take()) {
-        std::io::Write::write_all(&mut pipe, text.as_bytes()).with_context(|| format!("writing to {program}"))?;
+        std::io::Write::write_all(&mut pipe, text.as_bytes())
+            .with_context(|| format!("writing to {program}"))?;
     }
     child.wait_with_output().with_context(|| format!("waiting for {program}"))
 }

@@ -30,7 +30,15 @@ pub struct Refused {
 /// # Errors
 /// When there is no such Secret.
 pub fn ca(kubernetes: &Kubernetes) -> anyhow::Result<Vec<u8>> {
-    let args = ["get", "secret", "fathom-node-agent-tls", "-n", SYSTEM, "-o", "go-template={{index .data \"ca.crt\" | base64decode}}"];
+    let args = [
+        "get",
+        "secret",
+        "fathom-node-agent-tls",
+        "-n",
+        SYSTEM,
+        "-o",
+        "go-template={{index .data \"ca.crt\" | base64decode}}",
+    ];
     kubernetes.api.get(SECRETS, SYSTEM, "fathom-node-agent-tls")?;
     kubernetes.kubectl(&args).map(String::into_bytes)
 }
@@ -91,10 +99,9 @@ async fn call(channel: Channel, token: Option<&str>) -> Result<String, Refused> 
     let mut client = NodeFactsClient::new(channel).max_decoding_message_size(MAX_MESSAGE_BYTES);
     let mut request = Request::new(GetRequest {});
     if let Some(token) = token {
-        let value = format!("Bearer {token}").parse().map_err(|error| Refused {
-            code: "InvalidArgument".to_owned(),
-            message: format!("{error}"),
-        })?;
+        let value = format!("Bearer {token}")
+            .parse()
+            .map_err(|error| Refused { code: "InvalidArgument".to_owned(), message: format!("{error}") })?;
         request.metadata_mut().insert("authorization", value);
     }
     let answer = client.get(request).await.map_err(refused)?.into_inner();

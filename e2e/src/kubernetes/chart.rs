@@ -1,6 +1,5 @@
 //! The Helm chart, installed, upgraded and uninstalled with the real Helm.
 
-use std::path::Path;
 use std::process::Output;
 use std::time::Duration;
 
@@ -9,7 +8,6 @@ use serde_json::Value;
 
 use super::api::{CLUSTERS, DAEMON_SETS, DEFINITIONS, DEPLOYMENTS};
 use super::{Kubernetes, SYSTEM, run};
-use crate::cluster::root;
 
 /// The chart of this checkout.
 pub const CHART: &str = "charts/fathom";
@@ -47,39 +45,37 @@ pub fn helm_ok(args: &[&str]) -> anyhow::Result<String> {
 /// # Errors
 /// When it does not become ready.
 pub fn install(kubernetes: &Kubernetes, sets: &[&str]) -> anyhow::Result<String> {
-    released(kubernetes, &["install", RELEASE, CHART], sets)
+    released(kubernetes, &["install", "--wait", "--timeout", READY], sets)
 }
 
-/// `helm upgrade` of the release to `chart` with exactly these values.
+/// `helm upgrade` of the release with exactly these values.
 ///
 /// # Errors
 /// When it does not become ready.
-pub fn upgrade(kubernetes: &Kubernetes, chart: &Path, sets: &[&str]) -> anyhow::Result<String> {
-    let chart = chart.to_string_lossy();
-    released(kubernetes, &["upgrade", "--install", "--reset-values", RELEASE, &chart], sets)
+pub fn upgrade(kubernetes: &Kubernetes, sets: &[&str]) -> anyhow::Result<String> {
+    released(kubernetes, &["upgrade", "--install", "--reset-values", "--wait", "--timeout", READY], sets)
 }
 
 /// The same without waiting, for an operator that is not meant to work.
 ///
 /// # Errors
 /// When it is refused.
-pub fn upgrade_unwatched(chart: &Path, sets: &[&str]) -> anyhow::Result<String> {
-    let chart = chart.to_string_lossy();
-    let mut args = vec!["upgrade", "--install", "--reset-values", RELEASE, &chart, "-n", SYSTEM];
-    for set in sets {
-        args.extend(["--set", set]);
-    }
-    helm_ok(&args)
+pub fn upgrade_unwatched(kubernetes: &Kubernetes, sets: &[&str]) -> anyhow::Result<String> {
+    released(kubernetes, &["upgrade", "--install", "--reset-values"], sets)
 }
 
 fn released(kubernetes: &Kubernetes, verb: &[&str], sets: &[&str]) -> anyhow::Result<String> {
     let mut args = verb.to_vec();
-    args.extend(["-n", SYSTEM, "--create-namespace", "--wait", "--timeout", READY]);
-    for set in sets {
-        args.extend(["--set", set]);
-    }
+    args.extend([RELEASE, CHART, "-n", SYSTEM, "--create-namespace"]);
+    args.extend(with_machine_values(kubernetes, sets));
     helm_ok(&args)
         .map_err(|error| anyhow::anyhow!("{error:#}\n{}", super::diagnosis::describe(kubernetes, &[])))
+}
+
+/// `--set` for each value, and for those that workers with a recorded machine need.
+fn with_machine_values<'a>(kubernetes: &'a Kubernetes, sets: &[&'a str]) -> Vec<&'a str> {
+    let all = sets.iter().copied().chain(kubernetes.values.iter().copied());
+    all.flat_map(|set| ["--set", set]).collect()
 }
 
 /// Removes the release and waits until its pods are gone; nothing installed is fine.
@@ -87,7 +83,8 @@ fn released(kubernetes: &Kubernetes, verb: &[&str], sets: &[&str]) -> anyhow::Re
 /// # Errors
 /// When it does not go.
 pub fn uninstall() -> anyhow::Result<()> {
-    helm_ok(&["uninstall", RELEASE, "-n", SYSTEM, "--ignore-not-found", "--wait", "--timeout", READY]).map(drop)
+    helm_ok(&["uninstall", RELEASE, "-n", SYSTEM, "--ignore-not-found", "--wait", "--timeout", READY])
+        .map(drop)
 }
 
 /// Fathom as the chart's defaults say, whatever an earlier test left: nothing is done when it is there already.
@@ -96,19 +93,21 @@ pub fn uninstall() -> anyhow::Result<()> {
 /// When it does not become ready.
 pub fn ensure_default(kubernetes: &Kubernetes) -> anyhow::Result<()> {
     if !is_default(kubernetes)? {
-        upgrade(kubernetes, &root().join(CHART), &[])?;
+        upgrade(kubernetes, &[])?;
     }
     Ok(())
 }
 
-/// The release is deployed with no values of its own, from this chart, and its workloads are ready.
+/// What is deployed is what this chart renders without values, and its workloads are ready.
 fn is_default(kubernetes: &Kubernetes) -> anyhow::Result<bool> {
-    let values = helm(&["get", "values", RELEASE, "-n", SYSTEM, "-o", "json"])?;
-    if !values.status.success() || String::from_utf8_lossy(&values.stdout).trim() != "null" {
+    let deployed = helm(&["get", "manifest", RELEASE, "-n", SYSTEM])?;
+    if !deployed.status.success() {
         return Ok(false);
     }
-    let shipped = helm_ok(&["template", RELEASE, CHART, "-n", SYSTEM, "--is-upgrade"])?;
-    let deployed = helm_ok(&["get", "manifest", RELEASE, "-n", SYSTEM])?;
+    let mut template = vec!["template", RELEASE, CHART, "-n", SYSTEM, "--kube-version", "v1.34.0"];
+    template.extend(with_machine_values(kubernetes, &[]));
+    let shipped = helm_ok(&template)?;
+    let deployed = String::from_utf8_lossy(&deployed.stdout);
     Ok(lines(&shipped) == lines(&deployed) && workloads_ready(kubernetes)?)
 }
 
@@ -141,7 +140,8 @@ fn workloads_ready(kubernetes: &Kubernetes) -> anyhow::Result<bool> {
 pub fn remove_all(kubernetes: &Kubernetes) -> anyhow::Result<()> {
     if kubernetes.api.find(DEFINITIONS, "", "inferenceclusters.fathom.dev")?.is_some() {
         for object in kubernetes.api.list(CLUSTERS, "", "")? {
-            let namespace = object["metadata"]["namespace"].as_str().context("an object without namespace")?;
+            let namespace =
+                object["metadata"]["namespace"].as_str().context("an object without namespace")?;
             let name = object["metadata"]["name"].as_str().context("an object without name")?;
             kubernetes.api.delete(CLUSTERS, namespace, name, None)?;
         }

@@ -70,7 +70,8 @@ impl<'n, 'k> ClientPod<'n, 'k> {
         let url = format!("{endpoint}/v1/chat/completions");
         let body = row.body().to_string();
         let header = "--header=content-type: application/json";
-        let text = self.busybox(&["wget", "-q", "-T", "60", "-O", "-", header, "--post-data", &body, &url])?;
+        let text =
+            self.busybox(&["wget", "-q", "-T", "60", "-O", "-", header, "--post-data", &body, &url])?;
         let answer: Value = serde_json::from_str(&text).with_context(|| format!("no JSON: {text:?}"))?;
         let content = answer["choices"][0]["message"]["content"].as_str();
         ensure!(content == Some(row.expected.as_str()), "expected {:?}, got {answer}", row.expected);
@@ -82,7 +83,8 @@ impl<'n, 'k> ClientPod<'n, 'k> {
     /// # Errors
     /// When the pod cannot be asked.
     pub fn reaches(&self, host: &str, port: u16) -> anyhow::Result<bool> {
-        let script = format!("if /bin/busybox nc -z -w 3 {host} {port}; then echo open; else echo closed; fi");
+        let script =
+            format!("if /bin/busybox nc -z -w 3 {host} {port}; then echo open; else echo closed; fi");
         match self.busybox(&["sh", "-c", &script])?.trim() {
             "open" => Ok(true),
             "closed" => Ok(false),

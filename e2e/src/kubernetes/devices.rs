@@ -44,7 +44,8 @@ pub fn uuid(slices: &[Value], result: &Value) -> anyhow::Result<String> {
     let same = |slice: &&Value| {
         slice["spec"]["driver"] == result["driver"] && slice["spec"]["pool"]["name"] == result["pool"]
     };
-    let devices = slices.iter().filter(same).filter_map(|slice| slice["spec"]["devices"].as_array()).flatten();
+    let devices =
+        slices.iter().filter(same).filter_map(|slice| slice["spec"]["devices"].as_array()).flatten();
     let device = devices.into_iter().find(|d| d["name"] == result["device"]);
     let uuid = device.and_then(|d| d["attributes"]["uuid"]["string"].as_str());
     uuid.map(str::to_owned).with_context(|| format!("no slice has {result}"))
@@ -95,7 +96,7 @@ pub struct Vanished {
 /// When no worker has it.
 pub fn vanish(gpu: &str) -> anyhow::Result<Vanished> {
     for worker in images::workers()? {
-        if environment::dev(&["gpu-gone", &worker, gpu]).is_ok() {
+        if environment::dev(&["gpus", &worker, "lose", gpu]).is_ok() {
             return Ok(Vanished { worker, back: false });
         }
     }
@@ -110,14 +111,14 @@ impl Vanished {
     pub fn bring_back(mut self) -> anyhow::Result<()> {
         ensure!(!self.back, "it is back already");
         self.back = true;
-        environment::dev(&["gpus-back", &self.worker])
+        environment::dev(&["gpus", &self.worker, "restore"])
     }
 }
 
 impl Drop for Vanished {
     fn drop(&mut self) {
         if !self.back
-            && let Err(error) = environment::dev(&["gpus-back", &self.worker])
+            && let Err(error) = environment::dev(&["gpus", &self.worker, "restore"])
         {
             eprintln!("bringing the GPUs of {} back: {error:#}", self.worker);
         }

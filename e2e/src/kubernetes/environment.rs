@@ -11,8 +11,6 @@ use crate::cluster::root;
 /// Workers that a test needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shape {
-    /// Whatever runs; one worker of this machine's own CPUs and memory is enough, and the default.
-    Any,
     /// One worker of this machine's own CPUs and memory.
     Plain,
     /// One worker that looks like the server of the story, with its eight GPUs offered as DRA devices.
@@ -27,7 +25,7 @@ impl Shape {
     /// Arguments of `./dev cluster up`.
     fn arguments(self) -> &'static [&'static str] {
         match self {
-            Shape::Any | Shape::Plain => &[],
+            Shape::Plain => &[],
             Shape::Story => &["--scene", "story"],
             Shape::ThreeScenes => &["--scene", "story,one-socket,no-gpu"],
             Shape::Kubelet => &["--worker", "a:kubelet=0", "--worker", "b:kubelet=1"],
@@ -37,7 +35,7 @@ impl Shape {
     /// Scene and exclusive CPU of each worker, as the cluster's file of workers has them.
     fn workers(self) -> &'static [(&'static str, &'static str)] {
         match self {
-            Shape::Any | Shape::Plain => &[("-", "-")],
+            Shape::Plain => &[("-", "-")],
             Shape::Story => &[("story", "-")],
             Shape::ThreeScenes => &[("story", "-"), ("one-socket", "-"), ("no-gpu", "-")],
             Shape::Kubelet => &[("-", "0"), ("-", "1")],
@@ -57,6 +55,20 @@ fn running_workers() -> Option<Vec<(String, String)>> {
     Some(fields.filter(|f| f.len() == 4).map(|f| (f[2].to_owned(), f[3].to_owned())).collect())
 }
 
+/// Values of the chart for the workers that run: on a recorded machine the agent is told where the record is.
+///
+/// # Errors
+/// When only some of the workers are recorded machines.
+pub(super) fn values() -> anyhow::Result<&'static [&'static str]> {
+    let workers = running_workers().context("no cluster is up")?;
+    let recorded = workers.iter().filter(|(scene, cpu)| scene != "-" || cpu != "-").count();
+    ensure!(
+        recorded == 0 || recorded == workers.len(),
+        "tests need all workers of recorded machines, or none"
+    );
+    Ok(if recorded == 0 { &[] } else { &["nodeAgent.scene=/var/lib/fathom-scene"] })
+}
+
 /// Makes sure that a cluster of `shape` runs. One of another shape is replaced only if `FATHOM_CLUSTER_RESHAPE` is set,
 /// as `./dev e2e` does: somebody may be using it.
 ///
@@ -65,8 +77,7 @@ fn running_workers() -> Option<Vec<(String, String)>> {
 pub(super) fn require(shape: Shape) -> anyhow::Result<()> {
     let found = running_workers();
     let fits = |found: &Vec<(String, String)>| {
-        shape == Shape::Any
-            || found.iter().map(|(scene, cpu)| (scene.as_str(), cpu.as_str())).eq(shape.workers().iter().copied())
+        found.iter().map(|(scene, cpu)| (scene.as_str(), cpu.as_str())).eq(shape.workers().iter().copied())
     };
     if found.as_ref().is_some_and(fits) {
         return Ok(());
@@ -91,7 +102,8 @@ pub(super) fn require(shape: Shape) -> anyhow::Result<()> {
 /// # Errors
 /// With what it said.
 pub(super) fn dev(arguments: &[&str]) -> anyhow::Result<()> {
-    let output = Command::new(root().join("dev")).arg("cluster").args(arguments).output().context("starting ./dev")?;
+    let output =
+        Command::new(root().join("dev")).arg("cluster").args(arguments).output().context("starting ./dev")?;
     ensure!(
         output.status.success(),
         "./dev cluster {}: {}{}",
@@ -109,7 +121,8 @@ pub(super) fn variables() -> anyhow::Result<&'static [(String, String)]> {
         return Ok(found);
     }
     let script = r#"exports=$(./dev cluster env) && eval "$exports" && env -0"#;
-    let output = Command::new("bash").args(["-euc", script]).current_dir(root()).output().context("starting bash")?;
+    let output =
+        Command::new("bash").args(["-euc", script]).current_dir(root()).output().context("starting bash")?;
     ensure!(output.status.success(), "./dev cluster env: {}", String::from_utf8_lossy(&output.stderr));
     let parsed = String::from_utf8(output.stdout)?
         .split('\0')

@@ -57,9 +57,8 @@ pub fn uids(kubernetes: &Kubernetes, selector: &str) -> anyhow::Result<Vec<Strin
 /// When it does not come back.
 pub fn restart_api_server(kubernetes: &Kubernetes) -> anyhow::Result<()> {
     environment::dev(&["restart", "apiserver"])?;
-    kubernetes.wait("the API server", REPLACED, &[], || {
-        Ok((kubernetes.api.text("/readyz")? == "ok").then_some(()))
-    })
+    kubernetes
+        .wait("the API server", REPLACED, &[], || Ok((kubernetes.api.text("/readyz")? == "ok").then_some(())))
 }
 
 /// Ends a program of the cluster with SIGKILL, such as `kubelet-node1`; [`start`] brings it back.
@@ -91,7 +90,11 @@ pub fn cordon(kubernetes: &Kubernetes, node: &str, on: bool) -> anyhow::Result<(
 ///
 /// # Errors
 /// When the patch is refused.
-pub fn set_operator(kubernetes: &Kubernetes, image: Option<&str>, env: &[(&str, &str)]) -> anyhow::Result<()> {
+pub fn set_operator(
+    kubernetes: &Kubernetes,
+    image: Option<&str>,
+    env: &[(&str, &str)],
+) -> anyhow::Result<()> {
     let deployment = kubernetes.api.get(DEPLOYMENTS, SYSTEM, "fathom-operator")?;
     let mut container = deployment["spec"]["template"]["spec"]["containers"][0].clone();
     let variables = container["env"].as_array().cloned().unwrap_or_default();

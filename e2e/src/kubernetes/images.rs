@@ -26,8 +26,19 @@ pub fn workers() -> anyhow::Result<Vec<String>> {
 pub fn tag(image: &str, name: &str) -> anyhow::Result<()> {
     for worker in workers()? {
         let args = [
-            "cluster", "exec", &worker, "ctr", "--address", "/run/containerd/containerd.sock", "-n", "k8s.io",
-            "images", "tag", "--force", image, name,
+            "cluster",
+            "exec",
+            &worker,
+            "ctr",
+            "--address",
+            "/run/containerd/containerd.sock",
+            "-n",
+            "k8s.io",
+            "images",
+            "tag",
+            "--force",
+            image,
+            name,
         ];
         let output = run("./dev", &args, None)?;
         let stderr = String::from_utf8_lossy(&output.stderr);

@@ -131,10 +131,7 @@ impl<'k> Namespace<'k> {
     /// # Errors
     /// When the API server refuses it.
     pub fn change(&self, name: &str, spec: &Value) -> anyhow::Result<()> {
-        self.kubernetes
-            .api
-            .patch(CLUSTERS, &self.name, name, Patch::Merge, &json!({"spec": spec}))
-            .map(drop)
+        self.kubernetes.api.patch(CLUSTERS, &self.name, name, Patch::Merge, &json!({"spec": spec})).map(drop)
     }
 
     /// # Errors
@@ -233,8 +230,7 @@ impl<'k> Namespace<'k> {
         self.kubernetes.api.delete(resource, &self.name, name, None)?;
         self.wait(&format!("{} {name} to be back", resource.plural), limit, || {
             let found = self.kubernetes.api.find(resource, &self.name, name)?;
-            Ok(found
-                .filter(|o| objects::uid(o) != before && o["metadata"]["deletionTimestamp"].is_null()))
+            Ok(found.filter(|o| objects::uid(o) != before && o["metadata"]["deletionTimestamp"].is_null()))
         })
     }
 

@@ -20,7 +20,7 @@ fn token(kubernetes: &Kubernetes, account: &str, audience: &str) -> String {
 
 #[test]
 fn an_agent_answers_the_operator_and_refuses_everybody_else_with_a_reason() {
-    let kubernetes = Kubernetes::with_fathom(Shape::Any).unwrap();
+    let kubernetes = Kubernetes::with_fathom(Shape::Plain).unwrap();
     let address = agent_address(&kubernetes);
     let ca = agent_call::ca(&kubernetes).unwrap();
     let right = token(&kubernetes, "fathom-operator", "fathom-node-agent");
@@ -50,7 +50,7 @@ fn an_agent_answers_the_operator_and_refuses_everybody_else_with_a_reason() {
 /// The Secret vanishes: the leader makes another, agents load it without a restart, and no facts are missed for long.
 #[test]
 fn new_certificates_are_taken_up_without_a_restart() {
-    let kubernetes = Kubernetes::with_fathom(Shape::Any).unwrap();
+    let kubernetes = Kubernetes::with_fathom(Shape::Plain).unwrap();
     let namespace = Namespace::create(&kubernetes, "certificates", Level::Restricted).unwrap();
     let address = agent_address(&kubernetes);
     let agents = faults::uids(&kubernetes, faults::AGENT).unwrap();

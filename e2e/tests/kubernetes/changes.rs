@@ -4,9 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use e2e::cluster::root;
 use e2e::kubernetes::api::CLUSTERS;
-use e2e::kubernetes::chart::{self, CHART};
+use e2e::kubernetes::chart;
 use e2e::kubernetes::faults::{self, OPERATOR};
 use e2e::kubernetes::namespace::PodState;
 use e2e::kubernetes::objects::needle;
@@ -20,14 +19,14 @@ const OTHER_ENGINE: &str = "fathom.dev/fathom-engine:e2e-other";
 
 #[test]
 fn a_new_image_replaces_both_roles_and_revisions_never_pair_across() {
-    let kubernetes = Kubernetes::with_fathom(Shape::Any).unwrap();
+    let kubernetes = Kubernetes::with_fathom(Shape::Plain).unwrap();
     images::tag(images::ENGINE, OTHER_ENGINE).unwrap();
     changed(&kubernetes, "image", &json!({"runtime": {"image": OTHER_ENGINE}}));
 }
 
 #[test]
 fn an_engine_setting_replaces_both_roles_and_revisions_never_pair_across() {
-    let kubernetes = Kubernetes::with_fathom(Shape::Any).unwrap();
+    let kubernetes = Kubernetes::with_fathom(Shape::Plain).unwrap();
     changed(&kubernetes, "setting", &json!({"model": {"indexer": {"keyFormat": "bf16"}}}));
 }
 
@@ -52,8 +51,12 @@ fn changed(kubernetes: &Kubernetes, name: &str, change: &Value) {
     });
     let after = namespace.engines("needle").unwrap();
     assert_ne!(one_revision(&after), old_revision);
-    let uids = |pods: &BTreeMap<String, PodState>| pods.values().map(|p| p.uid.clone()).collect::<BTreeSet<_>>();
-    assert!(uids(&before).is_disjoint(&uids(&after)), "a pod of the old revision serves the new one: {after:?}");
+    let uids =
+        |pods: &BTreeMap<String, PodState>| pods.values().map(|p| p.uid.clone()).collect::<BTreeSet<_>>();
+    assert!(
+        uids(&before).is_disjoint(&uids(&after)),
+        "a pod of the old revision serves the new one: {after:?}"
+    );
 }
 
 fn one_revision(pods: &BTreeMap<String, PodState>) -> String {
@@ -83,7 +86,7 @@ fn watch_pairs(namespace: &Namespace<'_>, done: &AtomicBool) -> BTreeSet<String>
 
 #[test]
 fn scaling_one_role_restarts_no_engine_pod() {
-    let kubernetes = Kubernetes::with_fathom(Shape::Any).unwrap();
+    let kubernetes = Kubernetes::with_fathom(Shape::Plain).unwrap();
     let namespace = Namespace::create(&kubernetes, "scale", Level::Restricted).unwrap();
     namespace.apply(&needle("needle", |_| {}).unwrap()).unwrap();
     namespace.wait_ready("needle", READY).unwrap();
@@ -108,7 +111,7 @@ fn scaling_one_role_restarts_no_engine_pod() {
 /// The image an object got when it was made stays its image: another default touches nothing.
 #[test]
 fn an_operator_with_another_default_engine_restarts_nothing() {
-    let kubernetes = Kubernetes::with_fathom(Shape::Any).unwrap();
+    let kubernetes = Kubernetes::with_fathom(Shape::Plain).unwrap();
     images::tag(images::ENGINE, OTHER_ENGINE).unwrap();
     let namespace = Namespace::create(&kubernetes, "default-engine", Level::Restricted).unwrap();
     namespace.apply(&needle("needle", |_| {}).unwrap()).unwrap();
@@ -116,7 +119,7 @@ fn an_operator_with_another_default_engine_restarts_nothing() {
     let before = namespace.engines("needle").unwrap();
     let old = faults::uids(&kubernetes, OPERATOR).unwrap();
 
-    chart::upgrade(&kubernetes, &root().join(CHART), &["engine.image.tag=e2e-other"]).unwrap();
+    chart::upgrade(&kubernetes, &["engine.image.tag=e2e-other"]).unwrap();
     faults::wait_replaced(&kubernetes, OPERATOR, &old).unwrap();
     namespace
         .holds_for(Duration::from_secs(10), || {
@@ -127,15 +130,16 @@ fn an_operator_with_another_default_engine_restarts_nothing() {
     // A change of the spec takes the new default.
     namespace.change("needle", &json!({"model": {"contextTokens": 16384}})).unwrap();
     namespace.wait_ready("needle", READY).unwrap();
-    let pods = kubernetes.api.list(e2e::kubernetes::api::PODS, &namespace.name, "fathom.dev/role=decode").unwrap();
+    let pods =
+        kubernetes.api.list(e2e::kubernetes::api::PODS, &namespace.name, "fathom.dev/role=decode").unwrap();
     assert_eq!(pods[0]["spec"]["containers"][0]["image"], OTHER_ENGINE);
-    chart::upgrade(&kubernetes, &root().join(CHART), &[]).unwrap();
+    chart::upgrade(&kubernetes, &[]).unwrap();
 }
 
 /// A28, A29, A30: a bad image stops at its gate, says so, and the way back and a second change both work unaided.
 #[test]
 fn a_bad_image_is_reported_and_reverting_works_without_hands() {
-    let kubernetes = Kubernetes::with_fathom(Shape::Any).unwrap();
+    let kubernetes = Kubernetes::with_fathom(Shape::Plain).unwrap();
     images::tag(images::ENGINE, OTHER_ENGINE).unwrap();
     let namespace = Namespace::create(&kubernetes, "bad-image", Level::Restricted).unwrap();
     namespace.apply(&needle("needle", |_| {}).unwrap()).unwrap();
@@ -162,7 +166,7 @@ fn a_bad_image_is_reported_and_reverting_works_without_hands() {
 /// A01, A03: what is absent has a default, and zero is a number like any other.
 #[test]
 fn an_object_at_zero_is_content_also_after_a_restart_of_the_operator() {
-    let kubernetes = Kubernetes::with_fathom(Shape::Any).unwrap();
+    let kubernetes = Kubernetes::with_fathom(Shape::Plain).unwrap();
     let namespace = Namespace::create(&kubernetes, "zero", Level::Restricted).unwrap();
     let object = needle("needle", |spec| {
         spec["decode"] = json!({"gpus": 0});
@@ -193,7 +197,7 @@ fn an_object_at_zero_is_content_also_after_a_restart_of_the_operator() {
 /// A24: replicas and everything else of the spec belong to the user.
 #[test]
 fn the_operator_never_writes_a_spec() {
-    let kubernetes = Kubernetes::with_fathom(Shape::Any).unwrap();
+    let kubernetes = Kubernetes::with_fathom(Shape::Plain).unwrap();
     let namespace = Namespace::create(&kubernetes, "spec", Level::Restricted).unwrap();
     let mark = audit::mark().unwrap();
     namespace.apply(&needle("needle", |_| {}).unwrap()).unwrap();
@@ -208,7 +212,14 @@ fn the_operator_never_writes_a_spec() {
     let wrong: Vec<_> = calls.iter().filter(|c| c.resource == CLUSTERS.plural && c.writes()).collect();
     assert!(wrong.is_empty(), "{wrong:?}");
     let object = kubernetes.kubectl(&[
-        "get", "icl", "needle", "-n", &namespace.name, "-o", "json", "--show-managed-fields",
+        "get",
+        "icl",
+        "needle",
+        "-n",
+        &namespace.name,
+        "-o",
+        "json",
+        "--show-managed-fields",
     ]);
     let object: Value = serde_json::from_str(&object.unwrap()).unwrap();
     for entry in object["metadata"]["managedFields"].as_array().unwrap() {

@@ -8,7 +8,7 @@ use crate::READY;
 
 #[test]
 fn status_explain_plan_and_diff_speak_of_the_live_object() {
-    let kubernetes = Kubernetes::with_fathom(Shape::Any).unwrap();
+    let kubernetes = Kubernetes::with_fathom(Shape::Plain).unwrap();
     let namespace = Namespace::create(&kubernetes, "cli", Level::Restricted).unwrap();
     namespace.apply(&needle("needle", |_| {}).unwrap()).unwrap();
     namespace.wait_ready("needle", READY).unwrap();

@@ -3,9 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use e2e::cluster::root;
 use e2e::kubernetes::api::{NODES, PODS};
-use e2e::kubernetes::chart::{self, CHART};
+use e2e::kubernetes::chart;
 use e2e::kubernetes::faults::{self, AGENT, OPERATOR};
 use e2e::kubernetes::namespace::PodState;
 use e2e::kubernetes::objects::needle;
@@ -36,7 +35,7 @@ fn an_operator_that_dies_when_status_is_written_leaves_nothing_half_done() {
 
 /// The operator panics at `step` of every reconcile, first while an object is new, then while it changes.
 fn dies_at(step: &str) {
-    let kubernetes = Kubernetes::with_fathom(Shape::Any).unwrap();
+    let kubernetes = Kubernetes::with_fathom(Shape::Plain).unwrap();
     let namespace = Namespace::create(&kubernetes, &format!("dies-{step}"), Level::Restricted).unwrap();
     arm(&kubernetes, step);
     let owner = namespace.apply(&needle("needle", |_| {}).unwrap()).unwrap();
@@ -69,7 +68,7 @@ fn arm(kubernetes: &Kubernetes, step: &str) {
     let value = format!("operator.env[0].value=reconcile::{step}=panic");
     let sets = ["operator.image.tag=0.1.0-failpoints", "operator.env[0].name=FAILPOINTS", &value];
     let before = faults::uids(kubernetes, OPERATOR).unwrap();
-    chart::upgrade_unwatched(&root().join(CHART), &sets).unwrap();
+    chart::upgrade_unwatched(kubernetes, &sets).unwrap();
     // The pod of before must not do the work that this one shall die of.
     kubernetes
         .wait("the operator that will die", SOON * 3, &[], || {
@@ -80,16 +79,19 @@ fn arm(kubernetes: &Kubernetes, step: &str) {
 }
 
 fn disarm(kubernetes: &Kubernetes) {
-    chart::upgrade(kubernetes, &root().join(CHART), &[]).unwrap();
+    chart::upgrade(kubernetes, &[]).unwrap();
 }
 
 fn wait_death(kubernetes: &Kubernetes) {
     kubernetes
         .wait("the operator to die at its fault point", SOON * 3, &[], || {
             let pods = kubernetes.api.list(PODS, SYSTEM, OPERATOR)?;
-            let statuses = pods.iter().flat_map(|p| p["status"]["containerStatuses"].as_array().into_iter().flatten());
+            let statuses =
+                pods.iter().flat_map(|p| p["status"]["containerStatuses"].as_array().into_iter().flatten());
             let died = |s: &serde_json::Value| {
-                ["state", "lastState"].iter().any(|at| s[at]["terminated"]["exitCode"].as_i64().is_some_and(|c| c != 0))
+                ["state", "lastState"]
+                    .iter()
+                    .any(|at| s[at]["terminated"]["exitCode"].as_i64().is_some_and(|c| c != 0))
             };
             Ok(statuses.into_iter().any(died).then_some(()))
         })
@@ -117,12 +119,12 @@ fn named(pods: &BTreeMap<String, PodState>) -> Vec<(&str, &str, u64)> {
 /// Every watch breaks with it.
 #[test]
 fn an_api_server_that_restarts_is_found_again() {
-    survives("api-restart", Shape::Any, |kubernetes, _| faults::restart_api_server(kubernetes).unwrap());
+    survives("api-restart", Shape::Plain, |kubernetes, _| faults::restart_api_server(kubernetes).unwrap());
 }
 
 #[test]
 fn a_killed_operator_is_replaced_and_takes_over() {
-    survives("operator-kill", Shape::Any, |kubernetes, _| {
+    survives("operator-kill", Shape::Plain, |kubernetes, _| {
         let before = faults::uids(kubernetes, OPERATOR).unwrap();
         faults::kill(kubernetes, OPERATOR).unwrap();
         faults::wait_replaced(kubernetes, OPERATOR, &before).unwrap();
@@ -132,7 +134,7 @@ fn a_killed_operator_is_replaced_and_takes_over() {
 /// Stale facts place nothing new; what runs stays, and new facts are taken up by themselves.
 #[test]
 fn a_killed_agent_restarts_no_engine_pod() {
-    survives("agent-kill", Shape::Any, |kubernetes, namespace| {
+    survives("agent-kill", Shape::Plain, |kubernetes, namespace| {
         let before = faults::uids(kubernetes, AGENT).unwrap();
         let engines = namespace.engines("needle").unwrap();
         faults::kill(kubernetes, AGENT).unwrap();
@@ -148,13 +150,13 @@ fn a_killed_agent_restarts_no_engine_pod() {
 #[test]
 #[ignore = "slow: facts grow stale after a minute"]
 fn facts_that_grow_stale_restart_no_engine_pod() {
-    let kubernetes = Kubernetes::with_fathom(Shape::Any).unwrap();
+    let kubernetes = Kubernetes::with_fathom(Shape::Plain).unwrap();
     let namespace = Namespace::create(&kubernetes, "stale", Level::Restricted).unwrap();
     namespace.apply(&needle("needle", |_| {}).unwrap()).unwrap();
     namespace.wait_ready("needle", READY).unwrap();
     let engines = namespace.engines("needle").unwrap();
     // No node has this label: the agents go.
-    chart::upgrade(&kubernetes, &root().join(CHART), &["nodeAgent.nodeSelector.nowhere=true"]).unwrap();
+    chart::upgrade(&kubernetes, &["nodeAgent.nodeSelector.nowhere=true"]).unwrap();
     let check = || {
         let now = namespace.engines("needle")?;
         Ok((named(&now) != named(&engines)).then(|| format!("engine pods were {engines:?}, are {now:?}")))
@@ -164,10 +166,13 @@ fn facts_that_grow_stale_restart_no_engine_pod() {
     // What is new is not placed on stale facts, and says so.
     namespace.change("needle", &json!({"decode": {"replicas": 2}})).unwrap();
     namespace.wait_condition("needle", "Planned", "False", "FactsStale", SOON).unwrap();
-    chart::upgrade(&kubernetes, &root().join(CHART), &[]).unwrap();
+    chart::upgrade(&kubernetes, &[]).unwrap();
     namespace.wait_ready("needle", READY).unwrap();
     let now = namespace.engines("needle").unwrap();
-    assert!(engines.iter().all(|(replica, pod)| now.get(replica).is_some_and(|p| p.uid == pod.uid)), "{now:?}");
+    assert!(
+        engines.iter().all(|(replica, pod)| now.get(replica).is_some_and(|p| p.uid == pod.uid)),
+        "{now:?}"
+    );
 }
 
 /// A cordoned node keeps its pods, and takes no new ones.

@@ -2,7 +2,6 @@
 
 use std::time::Instant;
 
-use e2e::cluster::root;
 use e2e::kubernetes::api::{CLUSTERS, DEFINITIONS, DEPLOYMENTS, PODS};
 use e2e::kubernetes::chart::{self, CHART};
 use e2e::kubernetes::client_pod::ClientPod;
@@ -14,7 +13,7 @@ use crate::READY;
 
 #[test]
 fn install_without_values_then_a_needle_answers_a_pod_of_another_namespace() {
-    let kubernetes = Kubernetes::bare(Shape::Any).unwrap();
+    let kubernetes = Kubernetes::bare(Shape::Plain).unwrap();
     chart::remove_all(&kubernetes).unwrap();
     chart::install(&kubernetes, &[]).unwrap();
 
@@ -40,12 +39,13 @@ fn install_without_values_then_a_needle_answers_a_pod_of_another_namespace() {
 
 #[test]
 fn the_chart_is_clean_and_its_schema_refuses_a_typo() {
-    Kubernetes::bare(Shape::Any).unwrap();
+    Kubernetes::bare(Shape::Plain).unwrap();
     chart::helm_ok(&["lint", "--strict", CHART]).unwrap();
     for (typo, name) in
         [("nodeAgnet.kubeletDir=/x", "nodeAgnet"), ("operator.replicas=two", "replicas"), ("nope=1", "nope")]
     {
-        let output = chart::helm(&["template", "fathom", CHART, "--set", typo]).unwrap();
+        let output =
+            chart::helm(&["template", "fathom", CHART, "--kube-version", "v1.34.0", "--set", typo]).unwrap();
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(!output.status.success() && said.contains(name), "{typo}: {said}");
     }
@@ -55,15 +55,16 @@ fn the_chart_is_clean_and_its_schema_refuses_a_typo() {
 /// replaced, and no engine pod is.
 #[test]
 fn an_upgrade_restarts_no_engine_pod() {
-    let kubernetes = Kubernetes::with_fathom(Shape::Any).unwrap();
+    let kubernetes = Kubernetes::with_fathom(Shape::Plain).unwrap();
     let namespace = Namespace::create(&kubernetes, "upgrade", Level::Restricted).unwrap();
     namespace.apply(&needle("needle", |_| {}).unwrap()).unwrap();
     namespace.wait_ready("needle", READY).unwrap();
     let before = namespace.engines("needle").unwrap();
     let operator = e2e::kubernetes::faults::uids(&kubernetes, e2e::kubernetes::faults::OPERATOR).unwrap();
 
-    chart::upgrade(&kubernetes, &root().join(CHART), &["operator.logLevel=debug"]).unwrap();
-    e2e::kubernetes::faults::wait_replaced(&kubernetes, e2e::kubernetes::faults::OPERATOR, &operator).unwrap();
+    chart::upgrade(&kubernetes, &["operator.logLevel=debug"]).unwrap();
+    e2e::kubernetes::faults::wait_replaced(&kubernetes, e2e::kubernetes::faults::OPERATOR, &operator)
+        .unwrap();
     namespace
         .holds_for(std::time::Duration::from_secs(10), || {
             let now = namespace.engines("needle")?;
@@ -71,13 +72,13 @@ fn an_upgrade_restarts_no_engine_pod() {
         })
         .unwrap();
     namespace.wait_ready("needle", READY).unwrap();
-    chart::upgrade(&kubernetes, &root().join(CHART), &[]).unwrap();
+    chart::upgrade(&kubernetes, &[]).unwrap();
 }
 
 /// Uninstalling removes the operator and no object; installed again, it takes over what runs.
 #[test]
 fn uninstall_keeps_what_runs_and_a_second_install_takes_it_over() {
-    let kubernetes = Kubernetes::with_fathom(Shape::Any).unwrap();
+    let kubernetes = Kubernetes::with_fathom(Shape::Plain).unwrap();
     let namespace = Namespace::create(&kubernetes, "uninstall", Level::Restricted).unwrap();
     let uid = namespace.apply(&needle("needle", |_| {}).unwrap()).unwrap();
     namespace.wait_ready("needle", READY).unwrap();

@@ -1,27 +1,19 @@
 //! Fathom on a real Kubernetes. Each test makes what it needs, in a namespace of its own, and can be run alone:
 //! `./dev e2e NAME`. Those that take longer than a minute are marked "slow" and belong to `./dev test slow`.
 //! README.md beside this file lists what must be shown, and by which test.
-#![expect(
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::print_stdout,
-    reason = "these are tests; what they share included"
-)]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "these are tests; what they share included")]
 
 mod agents;
 mod changes;
-mod claims;
 mod command_line;
 mod faults;
-mod idle;
 mod install;
-mod kubelet;
 mod network;
 mod ownership;
 mod plan_mode;
 mod rights;
 mod rules;
-mod scenes;
+mod workers;
 
 use std::time::Duration;
 

@@ -12,7 +12,7 @@ use crate::READY;
 #[test]
 #[ignore = "slow: builds and starts kube-router"]
 fn a_strangers_pod_reaches_the_router_and_nothing_else() {
-    let kubernetes = Kubernetes::with_fathom(Shape::Any).unwrap();
+    let kubernetes = Kubernetes::with_fathom(Shape::Plain).unwrap();
     let script = root().join("e2e/cluster/netpol.sh");
     let output = run(&script.to_string_lossy(), &["up"], None).unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

@@ -1,7 +1,8 @@
 //! Children: they come back, they go with their owner, and a stranger's object is left alone.
 
 use e2e::kubernetes::api::{
-    CONFIG_MAPS, DEPLOYMENTS, NETWORK_POLICIES, PODS, ROLE_BINDINGS, ROLES, Resource, SERVICE_ACCOUNTS, SERVICES,
+    CONFIG_MAPS, DEPLOYMENTS, NETWORK_POLICIES, PODS, ROLE_BINDINGS, ROLES, Resource, SERVICE_ACCOUNTS,
+    SERVICES,
 };
 use e2e::kubernetes::objects::{is_owned_by, needle, uid};
 use e2e::kubernetes::{Kubernetes, Level, Namespace, Shape};
@@ -11,7 +12,7 @@ use crate::{READY, SOON};
 
 #[test]
 fn what_is_deleted_comes_back_and_a_deleted_object_leaves_nothing() {
-    let kubernetes = Kubernetes::with_fathom(Shape::Any).unwrap();
+    let kubernetes = Kubernetes::with_fathom(Shape::Plain).unwrap();
     let namespace = Namespace::create(&kubernetes, "heal", Level::Restricted).unwrap();
     let owner = namespace.apply(&needle("needle", |_| {}).unwrap()).unwrap();
     namespace.wait_ready("needle", READY).unwrap();
@@ -61,7 +62,7 @@ fn named(namespace: &Namespace<'_>, resource: Resource, owner: &str) -> Vec<(Str
 
 #[test]
 fn a_strangers_service_of_the_same_name_is_left_alone() {
-    let kubernetes = Kubernetes::with_fathom(Shape::Any).unwrap();
+    let kubernetes = Kubernetes::with_fathom(Shape::Plain).unwrap();
     let namespace = Namespace::create(&kubernetes, "name-taken", Level::Restricted).unwrap();
     let foreign = json!({
         "apiVersion": "v1", "kind": "Service", "metadata": {"name": "needle", "labels": {"of": "a-stranger"}},
@@ -83,7 +84,7 @@ fn a_strangers_service_of_the_same_name_is_left_alone() {
 /// What an object owns is exactly what operator.md names.
 #[test]
 fn children_have_the_names_and_labels_that_were_agreed() {
-    let kubernetes = Kubernetes::with_fathom(Shape::Any).unwrap();
+    let kubernetes = Kubernetes::with_fathom(Shape::Plain).unwrap();
     let namespace = Namespace::create(&kubernetes, "names", Level::Restricted).unwrap();
     let object = needle("flash", |spec| spec["router"]["replicas"] = json!(2)).unwrap();
     let owner = namespace.apply(&object).unwrap();

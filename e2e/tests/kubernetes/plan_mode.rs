@@ -9,7 +9,7 @@ use crate::{READY, SOON};
 
 #[test]
 fn a_new_object_in_mode_plan_gets_a_plan_and_no_pod() {
-    let kubernetes = Kubernetes::with_fathom(Shape::Any).unwrap();
+    let kubernetes = Kubernetes::with_fathom(Shape::Plain).unwrap();
     let namespace = Namespace::create(&kubernetes, "plan-new", Level::Restricted).unwrap();
     let uid = namespace
         .apply(&needle("needle", |spec| spec["rollout"] = json!({"mode": "Plan"})).unwrap())
@@ -25,13 +25,14 @@ fn a_new_object_in_mode_plan_gets_a_plan_and_no_pod() {
 
 #[test]
 fn mode_plan_shows_the_new_plan_and_heals_what_runs_by_the_old_one() {
-    let kubernetes = Kubernetes::with_fathom(Shape::Any).unwrap();
+    let kubernetes = Kubernetes::with_fathom(Shape::Plain).unwrap();
     let namespace = Namespace::create(&kubernetes, "plan-running", Level::Restricted).unwrap();
     namespace.apply(&needle("needle", |_| {}).unwrap()).unwrap();
     namespace.wait_ready("needle", READY).unwrap();
     let before = namespace.engines("needle").unwrap();
 
-    let change = json!({"rollout": {"mode": "Plan"}, "decode": {"replicas": 2}, "model": {"contextTokens": 16384}});
+    let change =
+        json!({"rollout": {"mode": "Plan"}, "decode": {"replicas": 2}, "model": {"contextTokens": 16384}});
     namespace.change("needle", &change).unwrap();
     namespace.wait_condition("needle", "Progressing", "False", "PlanOnly", SOON).unwrap();
     let status = namespace.cluster("needle").unwrap()["status"].clone();
@@ -58,7 +59,7 @@ fn mode_plan_shows_the_new_plan_and_heals_what_runs_by_the_old_one() {
 
 #[test]
 fn undo_brings_back_the_last_good_spec() {
-    let kubernetes = Kubernetes::with_fathom(Shape::Any).unwrap();
+    let kubernetes = Kubernetes::with_fathom(Shape::Plain).unwrap();
     let namespace = Namespace::create(&kubernetes, "undo", Level::Restricted).unwrap();
     namespace.apply(&needle("needle", |_| {}).unwrap()).unwrap();
     namespace.wait_ready("needle", READY).unwrap();
@@ -73,7 +74,14 @@ fn undo_brings_back_the_last_good_spec() {
     assert_eq!(now["spec"]["runtime"], good["spec"]["runtime"]);
     assert_eq!(now["status"]["currentRevision"], good["status"]["currentRevision"]);
     let object = kubernetes.kubectl(&[
-        "get", "icl", "needle", "-n", &namespace.name, "-o", "yaml", "--show-managed-fields",
+        "get",
+        "icl",
+        "needle",
+        "-n",
+        &namespace.name,
+        "-o",
+        "yaml",
+        "--show-managed-fields",
     ]);
     assert!(object.unwrap().contains("manager: kubectl-fathom"));
 }

@@ -22,7 +22,10 @@ const REFUSED: &[(&str, &str)] = &[
         r#"{"model": {"source": {"hostPath": "/models/needle"}}}"#,
         "must have exactly one of hostPath, pvc, image, huggingFace",
     ),
-    (r#"{"model": {"source": {"image": null}}}"#, "must have exactly one of hostPath, pvc, image, huggingFace"),
+    (
+        r#"{"model": {"source": {"image": null}}}"#,
+        "must have exactly one of hostPath, pvc, image, huggingFace",
+    ),
     (
         r#"{"model": {"source": {"image": null, "hostPath": "models/needle"}}}"#,
         "hostPath must be absolute in a cluster",
@@ -43,7 +46,7 @@ const BAD_NAMES: &[&str] = &["1needle", "a.b", "a2345678901234567890123456789012
 
 #[test]
 fn every_rule_refuses_its_bad_example_with_a_sentence() {
-    let kubernetes = Kubernetes::with_fathom(Shape::Any).unwrap();
+    let kubernetes = Kubernetes::with_fathom(Shape::Plain).unwrap();
     let namespace = Namespace::create(&kubernetes, "rules", Level::Restricted).unwrap();
     for (change, sentence) in REFUSED {
         let change: Value = serde_json::from_str(change).unwrap();
@@ -54,7 +57,11 @@ fn every_rule_refuses_its_bad_example_with_a_sentence() {
     }
     for name in BAD_NAMES {
         let answer = namespace.try_apply(&needle(name, |_| {}).unwrap()).unwrap();
-        assert!(answer.sentence().contains("must be a DNS label that starts with a letter"), "{name}: {}", answer.text);
+        assert!(
+            answer.sentence().contains("must be a DNS label that starts with a letter"),
+            "{name}: {}",
+            answer.text
+        );
     }
     let typo = needle("bad", |spec| spec["decode"]["gpu"] = json!(1)).unwrap();
     let path = format!("{}?fieldValidation=Strict", CLUSTERS.path(&namespace.name, ""));
@@ -65,7 +72,7 @@ fn every_rule_refuses_its_bad_example_with_a_sentence() {
 /// A02: a stored object that this version cannot read is reported on itself, and is no one else's business.
 #[test]
 fn an_object_that_does_not_decode_is_reported_and_its_neighbour_runs() {
-    let kubernetes = Kubernetes::with_fathom(Shape::Any).unwrap();
+    let kubernetes = Kubernetes::with_fathom(Shape::Plain).unwrap();
     let namespace = Namespace::create(&kubernetes, "undecodable", Level::Restricted).unwrap();
     let shipped = kubernetes.api.get(DEFINITIONS, "", DEFINITION).unwrap();
     store_quantum(&namespace, "quantum", &shipped);
@@ -79,7 +86,9 @@ fn an_object_that_does_not_decode_is_reported_and_its_neighbour_runs() {
     assert_eq!(namespace.condition("quantum", "Accepted").unwrap().unwrap().reason, "DecodeFailed");
 
     // Corrected, it is like any other.
-    namespace.change("quantum", &json!({"placement": {"mode": "Auto"}, "rollout": {"mode": "Plan"}})).unwrap();
+    namespace
+        .change("quantum", &json!({"placement": {"mode": "Auto"}, "rollout": {"mode": "Plan"}}))
+        .unwrap();
     namespace.wait_condition("quantum", "Accepted", "True", "", SOON).unwrap();
     namespace.wait_condition("quantum", "Planned", "True", "", SOON).unwrap();
 }
@@ -90,7 +99,8 @@ const DEFINITION: &str = "inferenceclusters.fathom.dev";
 /// definition put back.
 pub(crate) fn store_quantum(namespace: &Namespace<'_>, name: &str, shipped: &Value) {
     let api = &namespace.kubernetes().api;
-    let path = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/placement/properties/mode/enum";
+    let path =
+        "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/placement/properties/mode/enum";
     let modes = shipped.pointer(path).unwrap_or_else(|| panic!("no {path}")).clone();
     let mut wider = modes.as_array().unwrap().clone();
     wider.push(json!("Quantum"));

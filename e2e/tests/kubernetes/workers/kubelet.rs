@@ -63,7 +63,8 @@ fn a_topology_that_the_kubelet_refuses_is_reported_and_never_loops() {
         })
         .unwrap();
     println!("{trouble:?}");
-    let count = || namespace.pods("fathom.dev/cluster=flash").unwrap().iter().filter(|p| p.role != "router").count();
+    let count =
+        || namespace.pods("fathom.dev/cluster=flash").unwrap().iter().filter(|p| p.role != "router").count();
     let before = count();
     assert!(before <= 6, "{before} engine pods");
     namespace
