@@ -75,7 +75,7 @@ bring_up() {
 
 wait_all() { local id; for id in "$@"; do wait "$id"; done; }
 
-#? status       what runs, and the nodes
+#? status       what runs, and the nodes; fails unless a complete cluster runs
 cmd_status() {
     [ -e "$STATE/complete" ] || say "no complete cluster in $STATE"
     [ -e "$STATE/pids" ] || return 1
@@ -84,7 +84,7 @@ cmd_status() {
         id=$(<"$file")
         printf '%-28s %8s  %s\n' "${file##*/}" "$id" "$(alive "$id" && echo running || echo ENDED)"
     done
-    kubectl get nodes -o wide || true
+    running && kubectl get nodes -o wide
 }
 
 #? env          exports for KUBECONFIG and PATH: eval "$(./dev cluster env)"

@@ -38,7 +38,7 @@ impl Shape {
             Shape::Plain => &[("-", "-")],
             Shape::Story => &[("story", "-")],
             Shape::ThreeScenes => &[("story", "-"), ("one-socket", "-"), ("no-gpu", "-")],
-            Shape::Kubelet => &[("-", "0"), ("-", "1")],
+            Shape::Kubelet => &[("story", "0"), ("story", "1")],
         }
     }
 }
