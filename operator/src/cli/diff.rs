@@ -18,7 +18,7 @@ pub(super) use spec::{Difference, differences};
 /// Shows what applying a file would change: the fields of the spec, and the pods that would be restarted. The operator is
 /// asked through a port-forward (right: create pods/portforward in its namespace).
 ///
-/// Exit codes as diff's: 0 nothing would change, 1 something would, 2 an error.
+/// Exit codes: 0 it would run; 1 it would not; 2 the input is wrong.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -57,7 +57,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         Output::Table => print(&text(&diff))?,
         Output::Json => print(&(serde_json::to_string_pretty(&diff)? + "\n"))?,
     }
-    Ok(if diff.exists && diff.spec.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if diff.feasible { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 async fn ask(args: &Args) -> anyhow::Result<Diff> {

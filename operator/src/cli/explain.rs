@@ -10,7 +10,7 @@ use fathom_crds::inference_cluster::{
 };
 
 use super::connection::{self, ClusterArgs, Reported};
-use super::status::text::{condition, head, place, table};
+use super::status::text::{bytes, condition, head, place, table};
 use super::{Output, print, status};
 
 /// Explains where the pods of an InferenceCluster are and why, why every other place was not taken, and where the host
@@ -88,11 +88,12 @@ fn here(plan: &PlanStatus) -> String {
         text.push_str("  nowhere\n");
     }
     for replica in &plan.replicas {
-        let _ = writeln!(text, "  {} on {}", replica.name, place(&replica.node, replica.numa_node));
+        let numa = replica.numa_node.map_or_else(String::new, |numa| format!(", NUMA node {numa}"));
+        let _ = writeln!(text, "  {} on {}{numa}", replica.name, replica.node);
         if !replica.gpus.is_empty() {
             let _ = writeln!(text, "    GPUs {}", replica.gpus.join(", "));
         }
-        let _ = writeln!(text, "    CPUs {}, memory {}", replica.cpus, replica.memory);
+        let _ = writeln!(text, "    CPUs {}, memory {}", replica.cpus, bytes(&replica.memory));
         if let Some(claim) = &replica.claim {
             let _ = writeln!(text, "    claim {claim}");
         }

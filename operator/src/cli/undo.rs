@@ -54,10 +54,7 @@ async fn undo(args: &Args) -> anyhow::Result<String> {
     })?;
     let kept = kept(&connection, &object).await?;
     let target = target(&object, args.to.as_deref(), &kept)?;
-    let image_now = object.status.as_ref().and_then(|status| status.current_inputs.as_deref());
-    let image_now =
-        image_now.and_then(|now| kept.iter().find(|kept| kept.name == now)).map(|it| it.image.as_str());
-    let restored = restored(&object, target, image_now);
+    let restored = restored(&object, target, default_image(&kept));
     let told = told(&object, &restored, target, args.dry_run)?;
     if !args.dry_run && restored.spec != object.spec {
         let api: Api<InferenceCluster> = Api::namespaced(connection.client.clone(), &connection.namespace);
@@ -120,13 +117,19 @@ fn target<'a>(object: &InferenceCluster, to: Option<&str>, kept: &'a [Kept]) -> 
     })
 }
 
+/// The image that the operator gave last to a spec that names none.
+fn default_image(kept: &[Kept]) -> Option<&str> {
+    let newest = kept.iter().find(|kept| kept.spec.runtime.image.is_none());
+    newest.map(|kept| kept.image.as_str())
+}
+
 /// The object with the spec of a revision. Its rollout stays as it is: it is no part of what was kept. The image is named
 /// where the operator's default has changed since.
-fn restored(object: &InferenceCluster, target: &Kept, image_now: Option<&str>) -> InferenceCluster {
+fn restored(object: &InferenceCluster, target: &Kept, default: Option<&str>) -> InferenceCluster {
     let mut restored = object.clone();
     restored.spec = target.spec.clone();
     restored.spec.rollout = object.spec.rollout.clone();
-    if restored.spec.runtime.image.is_none() && image_now != Some(&target.image) {
+    if restored.spec.runtime.image.is_none() && default.is_some_and(|default| default != target.image) {
         restored.spec.runtime.image = Some(target.image.clone());
     }
     restored.metadata.managed_fields = None;

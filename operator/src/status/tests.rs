@@ -40,14 +40,125 @@ fn crashed(pod: &mut Value, reason: &str, code: i32, message: &str) {
 
 #[test]
 fn all_is_well() {
-    says(&World::story(), &expect![]);
+    says(
+        &World::story(),
+        &expect![[r#"
+        Accepted True AsExpected: the object is understood, and its names are free
+        Planned True AsExpected: 2 engine replicas have their places
+        PlacementSatisfied True AsExpected: GPUs, CPUs and memory are where the plan says (mode DRA)
+        Progressing False AsExpected: everything asked for is there
+        RolesReady True AsExpected: prefill 1/1, decode 1/1, router 1/1
+        Routable True AsExpected: revision 68339eb670 answers requests
+        Degraded False AsExpected: nothing works less well than planned
+        Ready True AsExpected: revision 68339eb670 answers requests
+    "#]],
+    );
 }
 
 #[test]
 fn the_tables_say_where_everything_is_and_why() {
     let mut status = World::story().status();
     status.conditions.clear();
-    expect![].assert_eq(&serde_json::to_string_pretty(&status).unwrap());
+    expect![[r#"
+        {
+          "observedGeneration": 1,
+          "conditions": [],
+          "summary": {
+            "prefill": "1/1",
+            "decode": "1/1",
+            "router": "1/1",
+            "placement": "DRA",
+            "hostCache": "255.7 GiB"
+          },
+          "plan": {
+            "replicas": [
+              {
+                "name": "flash-prefill-0",
+                "node": "story",
+                "numaNode": 0,
+                "gpus": [
+                  "GPU-fa6d93fc-5127-5601-b9fe-1202aa2541dc",
+                  "GPU-02760091-a609-52ad-b992-3e5b7ea092d2",
+                  "GPU-db306b39-4819-5304-946a-522ad45b0da3",
+                  "GPU-4d0e3fb5-84b5-5f72-aa04-bd40c9e05b0c"
+                ],
+                "cpus": "0-15",
+                "memory": "143296629Ki",
+                "claim": "flash-prefill-0-ab12c",
+                "achieved": {
+                  "gpus": {
+                    "state": "Achieved"
+                  },
+                  "cpus": {
+                    "state": "Achieved"
+                  },
+                  "memory": {
+                    "state": "Achieved"
+                  }
+                }
+              },
+              {
+                "name": "flash-decode-0",
+                "node": "story",
+                "numaNode": 1,
+                "gpus": [
+                  "GPU-429c64f2-5c55-568d-bc37-7d297b05093c",
+                  "GPU-c9f54f55-25ab-595c-8d73-297b9521101b",
+                  "GPU-a5c81ee2-0aac-57cc-bd0f-88a69b8bc15e",
+                  "GPU-a41fcb97-0ae0-52ae-ac96-5059cdd879e8"
+                ],
+                "cpus": "32-47",
+                "memory": "179377516736",
+                "claim": "flash-decode-0-ab12c",
+                "achieved": {
+                  "gpus": {
+                    "state": "Achieved"
+                  },
+                  "cpus": {
+                    "state": "Achieved"
+                  },
+                  "memory": {
+                    "state": "Achieved"
+                  }
+                }
+              }
+            ],
+            "rejectedTotal": 0
+          },
+          "hostCache": [
+            {
+              "replica": "flash-prefill-0",
+              "asked": "150Gi",
+              "granted": "118130805Ki",
+              "ratio": 2.56,
+              "limitedBy": "NumaHeadroom",
+              "message": "asked 150.0 GiB, granted 112.6 GiB: NUMA node 0 headroom, 80 % of (176.0 GiB available - 11.1 GiB reserve - 24.0 GiB own needs)"
+            },
+            {
+              "replica": "flash-decode-0",
+              "asked": "150Gi",
+              "granted": "153607712960",
+              "ratio": 3.25,
+              "limitedBy": "NumaHeadroom",
+              "message": "asked 150.0 GiB, granted 143.0 GiB: NUMA node 1 headroom, 80 % of (214.0 GiB available - 11.1 GiB reserve - 24.0 GiB own needs)"
+            }
+          ],
+          "queueLimit": {
+            "tokens": 78144,
+            "requests": 32,
+            "derivation": "0.8 x 3,300 tokens/s (measured on 4 x NVIDIA RTX PRO 6000 Blackwell Server Edition) x (30 s to the first token - 0.4 s fixed part)"
+          },
+          "endpoint": "http://flash.team-a.svc",
+          "currentRevision": "68339eb670",
+          "lastGoodRevision": "68339eb670",
+          "currentInputs": "flash-0123456789",
+          "lastGoodInputs": "flash-0123456789",
+          "placement": {
+            "mode": "DRA",
+            "because": "resource.k8s.io/v1 is served, and gpu.nvidia.com offers GPUs",
+            "memory": "the namespace permits it"
+          }
+        }"#]].assert_eq(&serde_json::to_string_pretty(&status).unwrap());
 }
 
 #[test]
@@ -91,7 +202,19 @@ fn refused_before_planning() {
     world.refused = Some((Reason::UnknownShape, "the dimensions of model \"x\" are not known by name"));
     world.is_carried_out = false;
     world.live = crate::live::Live::default();
-    says(&world, &expect![]);
+    says(
+        &world,
+        &expect![[r#"
+        Accepted False UnknownShape: the dimensions of model "x" are not known by name
+        Planned Unknown UnknownShape: not planned, because the object was not accepted
+        PlacementSatisfied Unknown NotKnownYet: nothing runs yet
+        Progressing False UnknownShape: nothing is carried out; Accepted and Planned say why
+        RolesReady False UnknownShape: no pods of this object are carried out
+        Routable False NotRoutable: no pods are there that could answer
+        Degraded False AsExpected: nothing works less well than planned
+        Ready False UnknownShape: the dimensions of model "x" are not known by name
+    "#]],
+    );
 }
 
 #[test]
@@ -101,7 +224,19 @@ fn it_fits_nowhere() {
     world.planned = plan(&world.cluster, &world.facts);
     world.is_carried_out = false;
     world.live = crate::live::Live::default();
-    says(&world, &expect![]);
+    says(
+        &world,
+        &expect![[r#"
+        Accepted True AsExpected: the object is understood, and its names are free
+        Planned False NotFeasible: prefill: 1 of 1 replicas fit; each needs 4 GPUs of 47.2 GiB on one NUMA node, 16 CPUs, 24.0 GiB of memory; decode: 0 of 1 replicas fit; each needs 8 GPUs of 27.4 GiB on one NUMA node, 16 CPUs, 44.0 GiB of memory; 3 places were looked at, status.plan.rejected says why not each
+        PlacementSatisfied Unknown NotKnownYet: nothing runs yet
+        Progressing False NotFeasible: nothing is carried out; Accepted and Planned say why
+        RolesReady False NotFeasible: no pods of this object are carried out
+        Routable False NotRoutable: no pods are there that could answer
+        Degraded False AsExpected: nothing works less well than planned
+        Ready False NotFeasible: prefill: 1 of 1 replicas fit; each needs 4 GPUs of 47.2 GiB on one NUMA node, 16 CPUs, 24.0 GiB of memory; decode: 0 of 1 replicas fit; each needs 8 GPUs of 27.4 GiB on one NUMA node, 16 CPUs, 44.0 GiB of memory; 3 places were looked at, status.plan.rejected says why not each
+    "#]],
+    );
 }
 
 #[test]
@@ -110,14 +245,30 @@ fn the_mode_asked_for_is_not_offered() {
     world.lacking = Some("placement.mode is DRA, and this cluster has no ResourceSlices of GPUs");
     world.is_carried_out = false;
     world.live = crate::live::Live::default();
-    differs(&world, &expect![]);
+    differs(
+        &world,
+        &expect![[r#"
+        Planned False ModeNotOffered: placement.mode is DRA, and this cluster has no ResourceSlices of GPUs
+        PlacementSatisfied Unknown NotKnownYet: nothing runs yet
+        Progressing False ModeNotOffered: nothing is carried out; Accepted and Planned say why
+        RolesReady False ModeNotOffered: no pods of this object are carried out
+        Routable False NotRoutable: no pods are there that could answer
+        Ready False ModeNotOffered: placement.mode is DRA, and this cluster has no ResourceSlices of GPUs
+    "#]],
+    );
 }
 
 #[test]
 fn a_foreign_object_has_the_name() {
     let mut world = World::story();
     world.outcome.taken_names = vec!["Service flash".to_owned(), "Service flash-decode".to_owned()];
-    differs(&world, &expect![]);
+    differs(
+        &world,
+        &expect![[r#"
+        Accepted False NameTaken: Service flash, Service flash-decode belongs to somebody else and is left alone: remove or rename it, or give this InferenceCluster another name
+        Ready False NameTaken: Service flash, Service flash-decode belongs to somebody else and is left alone: remove or rename it, or give this InferenceCluster another name
+    "#]],
+    );
 }
 
 #[test]
@@ -125,7 +276,12 @@ fn the_agents_are_silent() {
     let mut world = World::story();
     let state = operator_plan::NodeState { facts_age_ms: Some(90_000), ready: true, ..Default::default() };
     world.surroundings.nodes = Some([("story".to_owned(), state)].into());
-    differs(&world, &expect![]);
+    differs(
+        &world,
+        &expect![[r#"
+        Planned True FactsStale: every replica has its place; the agents of story are silent: what runs there stays, nothing new is placed
+    "#]],
+    );
 }
 
 #[test]
@@ -139,28 +295,60 @@ fn a_rollout_has_replaced_nothing_yet_and_the_old_pods_still_serve() {
         });
     }
     world.outcome.waiting = vec!["pod flash-prefill-0-old00 is ending".to_owned()];
-    differs(&world, &expect![]);
+    differs(
+        &world,
+        &expect![[r#"
+        PlacementSatisfied Unknown NotKnownYet: 2 of 2 pods do not run yet
+        Progressing True Applying: updated 1 of 3 pods, 1 ready, 2 of an earlier revision or plan; pod flash-prefill-0-old00 is ending
+        RolesReady False PodsNotReady: ready: prefill 0/1, decode 0/1; `kubectl describe pod` of the others says what they wait for
+        Routable False NotRoutable: no prefill pod is ready
+        Ready False Applying: updated 1 of 3 pods, 1 ready, 2 of an earlier revision or plan; pod flash-prefill-0-old00 is ending
+    "#]],
+    );
 }
 
 #[test]
 fn pods_are_ready_and_no_question_was_answered_yet() {
     let mut world = World::story();
     world.answers = false;
-    differs(&world, &expect![]);
+    differs(
+        &world,
+        &expect![[r#"
+        Routable False NotRoutable: the last question failed: 503 Service Unavailable: no decode is ready
+        Ready False NotRoutable: the last question failed: 503 Service Unavailable: no decode is ready
+    "#]],
+    );
 }
 
 #[test]
 fn the_router_is_not_there() {
     let mut world = World::story();
     world.router(0, 0);
-    differs(&world, &expect![]);
+    differs(
+        &world,
+        &expect![[r#"
+        Progressing True Applying: updated 2 of 3 pods, 2 ready, 1 of an earlier revision or plan
+        RolesReady False PodsNotReady: ready: router 0/1; `kubectl describe pod` of the others says what they wait for
+        Routable False NotRoutable: no router pod is ready
+        Ready False Applying: updated 2 of 3 pods, 2 ready, 1 of an earlier revision or plan
+    "#]],
+    );
 }
 
 #[test]
 fn killed_for_memory() {
     let mut world = World::story();
     world.pod("flash-prefill", |pod| crashed(pod, "OOMKilled", 137, ""));
-    differs(&world, &expect![]);
+    differs(
+        &world,
+        &expect![[r#"
+        Progressing False OutOfMemory: container engine of pod flash-prefill-0-ab12c ended (OOMKilled, exit code 137), restarted 3 times: it used more memory than it may. Its plan gives it 136.6 GiB: 112.6 GiB of host cache, the rest for itself; a smaller spec.hostCache or contextTokens leaves it more
+        RolesReady False OutOfMemory: ready: prefill 0/1; container engine of pod flash-prefill-0-ab12c ended (OOMKilled, exit code 137), restarted 3 times: it used more memory than it may. Its plan gives it 136.6 GiB: 112.6 GiB of host cache, the rest for itself; a smaller spec.hostCache or contextTokens leaves it more
+        Routable False NotRoutable: no prefill pod is ready
+        Degraded True OutOfMemory: container engine of pod flash-prefill-0-ab12c ended (OOMKilled, exit code 137), restarted 3 times: it used more memory than it may. Its plan gives it 136.6 GiB: 112.6 GiB of host cache, the rest for itself; a smaller spec.hostCache or contextTokens leaves it more
+        Ready False OutOfMemory: ready: prefill 0/1; container engine of pod flash-prefill-0-ab12c ended (OOMKilled, exit code 137), restarted 3 times: it used more memory than it may. Its plan gives it 136.6 GiB: 112.6 GiB of host cache, the rest for itself; a smaller spec.hostCache or contextTokens leaves it more
+    "#]],
+    );
 }
 
 #[test]
@@ -168,7 +356,16 @@ fn the_container_keeps_ending() {
     let mut world = World::story();
     let words = "loading\nconfiguration is refused: pools.kvPages is 0\n";
     world.pod("flash-decode", |pod| crashed(pod, "Error", 2, words));
-    differs(&world, &expect![]);
+    differs(
+        &world,
+        &expect![[r#"
+        Progressing False CrashLoop: container engine of pod flash-decode-0-ab12c ended (Error, exit code 2), restarted 3 times. Its last words: configuration is refused: pools.kvPages is 0
+        RolesReady False CrashLoop: ready: decode 0/1; container engine of pod flash-decode-0-ab12c ended (Error, exit code 2), restarted 3 times. Its last words: configuration is refused: pools.kvPages is 0
+        Routable False NotRoutable: no decode pod is ready
+        Degraded True CrashLoop: container engine of pod flash-decode-0-ab12c ended (Error, exit code 2), restarted 3 times. Its last words: configuration is refused: pools.kvPages is 0
+        Ready False CrashLoop: ready: decode 0/1; container engine of pod flash-decode-0-ab12c ended (Error, exit code 2), restarted 3 times. Its last words: configuration is refused: pools.kvPages is 0
+    "#]],
+    );
 }
 
 #[test]
@@ -176,7 +373,16 @@ fn the_checkpoint_is_another_model() {
     let mut world = World::story();
     let words = "ModelMismatch: hidden_size is 7168, planned 4096";
     world.pod("flash-decode", |pod| crashed(pod, "Error", 2, words));
-    differs(&world, &expect![]);
+    differs(
+        &world,
+        &expect![[r#"
+        Progressing False ModelMismatch: container engine of pod flash-decode-0-ab12c ended (Error, exit code 2), restarted 3 times. Its last words: ModelMismatch: hidden_size is 7168, planned 4096
+        RolesReady False ModelMismatch: ready: decode 0/1; container engine of pod flash-decode-0-ab12c ended (Error, exit code 2), restarted 3 times. Its last words: ModelMismatch: hidden_size is 7168, planned 4096
+        Routable False NotRoutable: no decode pod is ready
+        Degraded True ModelMismatch: container engine of pod flash-decode-0-ab12c ended (Error, exit code 2), restarted 3 times. Its last words: ModelMismatch: hidden_size is 7168, planned 4096
+        Ready False ModelMismatch: ready: decode 0/1; container engine of pod flash-decode-0-ab12c ended (Error, exit code 2), restarted 3 times. Its last words: ModelMismatch: hidden_size is 7168, planned 4096
+    "#]],
+    );
 }
 
 #[test]
@@ -199,7 +405,16 @@ fn the_image_cannot_be_pulled() {
         pod["status"]["containerStatuses"][0]["state"] =
             json!({"waiting": {"reason": "ImagePullBackOff", "message": message}});
     });
-    differs(&world, &expect![]);
+    differs(
+        &world,
+        &expect![[r#"
+        Progressing False ImagePull: image fathom.dev/fathom-engine:0.1.0 of pod flash-decode-0-ab12c: ImagePullBackOff: Back-off pulling image "fathom.dev/fathom-engine:0.1.0"
+        RolesReady False ImagePull: ready: decode 0/1; image fathom.dev/fathom-engine:0.1.0 of pod flash-decode-0-ab12c: ImagePullBackOff: Back-off pulling image "fathom.dev/fathom-engine:0.1.0"
+        Routable False NotRoutable: no decode pod is ready
+        Degraded True ImagePull: image fathom.dev/fathom-engine:0.1.0 of pod flash-decode-0-ab12c: ImagePullBackOff: Back-off pulling image "fathom.dev/fathom-engine:0.1.0"
+        Ready False ImagePull: ready: decode 0/1; image fathom.dev/fathom-engine:0.1.0 of pod flash-decode-0-ab12c: ImagePullBackOff: Back-off pulling image "fathom.dev/fathom-engine:0.1.0"
+    "#]],
+    );
 }
 
 #[test]
@@ -219,14 +434,29 @@ fn a_claim_waits_for_its_gpus() {
         });
     std::sync::Arc::make_mut(claim.unwrap()).status = None;
     world.engines.remove("flash-decode-0-ab12c");
-    differs(&world, &expect![]);
+    differs(
+        &world,
+        &expect![[r#"
+        PlacementSatisfied Unknown NotKnownYet: flash-decode-0 GPUs: the pod's ResourceClaim is not allocated yet (and 2 more)
+        Progressing True ClaimPending: updated 3 of 3 pods, 2 ready; claim flash-decode-0-ab12c of GPUs GPU-429c64f2-5c55-568d-bc37-7d297b05093c, GPU-c9f54f55-25ab-595c-8d73-297b9521101b, GPU-a5c81ee2-0aac-57cc-bd0f-88a69b8bc15e, GPU-a41fcb97-0ae0-52ae-ac96-5059cdd879e8 on node story is not allocated: 0/1 nodes are available: 1 cannot allocate all claims
+        RolesReady False ClaimPending: ready: decode 0/1; claim flash-decode-0-ab12c of GPUs GPU-429c64f2-5c55-568d-bc37-7d297b05093c, GPU-c9f54f55-25ab-595c-8d73-297b9521101b, GPU-a5c81ee2-0aac-57cc-bd0f-88a69b8bc15e, GPU-a41fcb97-0ae0-52ae-ac96-5059cdd879e8 on node story is not allocated: 0/1 nodes are available: 1 cannot allocate all claims
+        Routable False NotRoutable: no decode pod is ready
+        Ready False ClaimPending: ready: decode 0/1; claim flash-decode-0-ab12c of GPUs GPU-429c64f2-5c55-568d-bc37-7d297b05093c, GPU-c9f54f55-25ab-595c-8d73-297b9521101b, GPU-a5c81ee2-0aac-57cc-bd0f-88a69b8bc15e, GPU-a41fcb97-0ae0-52ae-ac96-5059cdd879e8 on node story is not allocated: 0/1 nodes are available: 1 cannot allocate all claims
+    "#]],
+    );
 }
 
 #[test]
 fn a_gpu_vanished_under_a_running_pod() {
     let mut world = World::story();
     world.offered.as_mut().unwrap().get_mut("story").unwrap().remove(0);
-    differs(&world, &expect![]);
+    differs(
+        &world,
+        &expect![[r#"
+        PlacementSatisfied False GpuLost: GPU GPU-fa6d93fc-5127-5601-b9fe-1202aa2541dc of pod flash-prefill-0-ab12c is no longer offered on node story: the pod stays as it is; look at the node, and delete the pod to have it planned anew
+        Degraded True GpuLost: GPU GPU-fa6d93fc-5127-5601-b9fe-1202aa2541dc of pod flash-prefill-0-ab12c is no longer offered on node story: the pod stays as it is; look at the node, and delete the pod to have it planned anew
+    "#]],
+    );
 }
 
 #[test]
@@ -241,7 +471,17 @@ fn a_kubelet_rejects_the_topology_for_good() {
         times: 5,
         given_up: true,
     }];
-    differs(&world, &expect![]);
+    differs(
+        &world,
+        &expect![[r#"
+        PlacementSatisfied False TopologyRejected: the kubelet of node story rejected 5 pods of flash-prefill-0: TopologyAffinityError: Pod was rejected: Resources cannot be allocated with Topology locality; no further pod is tried until the spec or the node changes
+        Progressing False TopologyRejected: the kubelet of node story rejected 5 pods of flash-prefill-0: TopologyAffinityError: Pod was rejected: Resources cannot be allocated with Topology locality; no further pod is tried until the spec or the node changes
+        RolesReady False TopologyRejected: ready: prefill 0/1; the kubelet of node story rejected 5 pods of flash-prefill-0: TopologyAffinityError: Pod was rejected: Resources cannot be allocated with Topology locality; no further pod is tried until the spec or the node changes
+        Routable False NotRoutable: no prefill pod is ready
+        Degraded True TopologyRejected: the kubelet of node story rejected 5 pods of flash-prefill-0: TopologyAffinityError: Pod was rejected: Resources cannot be allocated with Topology locality; no further pod is tried until the spec or the node changes
+        Ready False Applying: updated 2 of 3 pods, 2 ready
+    "#]],
+    );
 }
 
 #[test]
@@ -253,7 +493,16 @@ fn admission_refuses_a_pod() {
         message: "pods is forbidden: violates PodSecurity \"restricted:latest\": hostPath volumes".to_owned(),
         forbidden: true,
     }];
-    differs(&world, &expect![]);
+    differs(
+        &world,
+        &expect![[r#"
+        PlacementSatisfied Unknown NotKnownYet: 1 of 2 pods do not run yet
+        Progressing False PodRefused: Pod flash-prefill-0-ab12c was refused: pods is forbidden: violates PodSecurity "restricted:latest": hostPath volumes
+        RolesReady False PodsNotReady: ready: prefill 0/1; `kubectl describe pod` of the others says what they wait for
+        Routable False NotRoutable: no prefill pod is ready
+        Ready False Applying: updated 2 of 3 pods, 2 ready
+    "#]],
+    );
 }
 
 #[test]
@@ -261,7 +510,17 @@ fn the_cluster_drops_image_volumes() {
     let mut world = World::story();
     world.live.pods.remove(0);
     world.outcome.image_volume_dropped = vec!["flash-prefill-0-ab12c".to_owned()];
-    differs(&world, &expect![]);
+    differs(
+        &world,
+        &expect![[r#"
+        PlacementSatisfied Unknown NotKnownYet: 1 of 2 pods do not run yet
+        Progressing False ImageVolumeUnsupported: the API server dropped the image volume of pod flash-prefill-0-ab12c: turn on the feature gate ImageVolume of API server and kubelets, or use spec.model.source.pvc or hostPath
+        RolesReady False ImageVolumeUnsupported: ready: prefill 0/1; the API server dropped the image volume of pod flash-prefill-0-ab12c: turn on the feature gate ImageVolume of API server and kubelets, or use spec.model.source.pvc or hostPath
+        Routable False NotRoutable: no prefill pod is ready
+        Degraded True ImageVolumeUnsupported: the API server dropped the image volume of pod flash-prefill-0-ab12c: turn on the feature gate ImageVolume of API server and kubelets, or use spec.model.source.pvc or hostPath
+        Ready False Applying: updated 2 of 3 pods, 2 ready
+    "#]],
+    );
 }
 
 #[test]
@@ -270,7 +529,12 @@ fn binding_was_refused_and_the_spec_prefers_it() {
     world.cluster.spec.placement.numa = NumaMode::Preferred;
     let refused = json!({"state": "refused", "error": "EINVAL: CPUs 16-31 are not here"});
     world.engines.get_mut("flash-decode-0-ab12c").unwrap()["binding"]["cpus"] = refused;
-    differs(&world, &expect![]);
+    differs(
+        &world,
+        &expect![[r#"
+        PlacementSatisfied False NotAchieved: flash-decode-0 CPUs: EINVAL: CPUs 16-31 are not here. The spec does not require it, so these pods serve, perhaps more slowly than planned
+    "#]],
+    );
 }
 
 #[test]
@@ -279,7 +543,16 @@ fn binding_was_refused_and_the_spec_requires_it() {
     let refused = json!({"state": "refused", "error": "EPERM: add CAP_SYS_NICE"});
     world.engines.get_mut("flash-decode-0-ab12c").unwrap()["binding"]["memory"] = refused;
     world.pod("flash-decode", not_ready);
-    differs(&world, &expect![]);
+    differs(
+        &world,
+        &expect![[r#"
+        PlacementSatisfied False NotAchieved: flash-decode-0 memory: EPERM: add CAP_SYS_NICE. The spec requires it, so these pods stay not ready: free the place, or ask for Preferred
+        Progressing True Applying: updated 3 of 3 pods, 2 ready
+        RolesReady False PodsNotReady: ready: decode 0/1; `kubectl describe pod` of the others says what they wait for
+        Routable False NotRoutable: no decode pod is ready
+        Ready False PodsNotReady: ready: decode 0/1; `kubectl describe pod` of the others says what they wait for
+    "#]],
+    );
 }
 
 #[test]
@@ -288,7 +561,16 @@ fn mode_plan_before_anything_was_carried_out() {
     world.cluster.spec.rollout.mode = RolloutMode::Plan;
     world.is_carried_out = false;
     world.live = crate::live::Live::default();
-    differs(&world, &expect![]);
+    differs(
+        &world,
+        &expect![[r#"
+        PlacementSatisfied Unknown NotKnownYet: nothing runs yet
+        Progressing False PlanOnly: rollout.mode is Plan: the plan is in the status, and nothing is carried out
+        RolesReady False Applying: no pods of this object are carried out
+        Routable False NotRoutable: no pods are there that could answer
+        Ready False PlanOnly: rollout.mode is Plan: nothing is carried out
+    "#]],
+    );
 }
 
 #[test]
@@ -298,7 +580,13 @@ fn mode_plan_with_an_impossible_new_spec_leaves_what_runs_ready() {
     world.cluster.spec.rollout.mode = RolloutMode::Plan;
     world.cluster.spec.decode.gpus = 16;
     world.planned = plan(&world.cluster, &world.facts);
-    differs(&world, &expect![]);
+    differs(
+        &world,
+        &expect![[r#"
+        Planned False NotFeasible: decode: 8 output groups cannot be split over 16 GPUs; this model takes 1, 2, 4, 8
+        Progressing False PlanOnly: rollout.mode is Plan: what runs is kept as it is, and the new plan is in the status
+    "#]],
+    );
 }
 
 #[test]
@@ -308,14 +596,31 @@ fn scaled_to_zero() {
     world.cluster.spec.prefill = None;
     world.planned = plan(&world.cluster, &world.facts);
     world.live.pods.clear();
-    says(&world, &expect![]);
+    says(
+        &world,
+        &expect![[r#"
+        Accepted True AsExpected: the object is understood, and its names are free
+        Planned True ScaledToZero: no replica asks for a place
+        PlacementSatisfied True ScaledToZero: no pod needs a place
+        Progressing False ScaledToZero: no engine pod is asked for
+        RolesReady True ScaledToZero: no engine pod is asked for
+        Routable False NotRoutable: no decode pod is ready
+        Degraded False AsExpected: nothing works less well than planned
+        Ready False ScaledToZero: no engine pod is asked for, so nothing can answer
+    "#]],
+    );
 }
 
 #[test]
 fn a_call_failed_and_is_tried_again() {
     let mut world = World::story();
     world.failure = Some("cannot create Pod flash-decode-0-ab12c: the API server does not answer");
-    differs(&world, &expect![]);
+    differs(
+        &world,
+        &expect![[r#"
+        Progressing True ApplyFailed: cannot create Pod flash-decode-0-ab12c: the API server does not answer; it is tried again
+    "#]],
+    );
 }
 
 #[test]
@@ -330,7 +635,7 @@ fn an_operator_that_starts_believes_what_the_last_one_was_told() {
 fn at_most_32_rejected_places_are_listed_and_all_are_counted() {
     let mut world = World::story();
     let story = world.facts[0].clone();
-    world.cluster.spec.decode.gpus = 16;
+    world.cluster.spec.decode.gpus = 8;
     world.facts =
         (0..100).map(|n| node_facts::NodeFacts { node: format!("n{n}"), ..story.clone() }).collect();
     world.planned = plan(&world.cluster, &world.facts);

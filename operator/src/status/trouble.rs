@@ -2,11 +2,14 @@
 //! In: what was seen. Out: [`Trouble`]s, worst first. Never: times and counters that move by themselves.
 
 use fathom_crds::conditions::Reason;
+use fathom_crds::inference_cluster::AchievedState;
 use k8s_openapi::api::resource::v1::ResourceClaim;
 use node_facts::GpuHealth;
 use operator_plan::{ComputeDevice, Mode, ReplicaPlan, gib};
 
+use super::achieved::achieved;
 use super::pods::{self, PodView};
+use super::verdicts::requires_binding;
 use super::{Effect, Observed};
 
 /// Longest part of a container's last words that is repeated.
@@ -26,6 +29,8 @@ pub(super) fn troubles(observed: &Observed<'_>) -> Vec<Trouble> {
     let mut found = Vec::new();
     if let Some(effect) = &observed.effect {
         found.extend(dropped_volumes(effect));
+        found.extend(refusals(effect));
+        found.extend(refused_bindings(observed, effect));
         found.extend(lost_gpus(observed, effect));
     }
     found.extend(rejections(observed));
@@ -38,8 +43,9 @@ pub(super) fn troubles(observed: &Observed<'_>) -> Vec<Trouble> {
 
 /// Worst first: what cannot heal by itself, then what may.
 fn rank(reason: Reason) -> usize {
-    const ORDER: [Reason; 10] = [
+    const ORDER: [Reason; 12] = [
         Reason::ImageVolumeUnsupported,
+        Reason::PodRefused,
         Reason::ModelMismatch,
         Reason::GpuLost,
         Reason::TopologyRejected,
@@ -47,6 +53,7 @@ fn rank(reason: Reason) -> usize {
         Reason::CrashLoop,
         Reason::ContainerRefused,
         Reason::ImagePull,
+        Reason::NotAchieved,
         Reason::ClaimPending,
         Reason::Unschedulable,
     ];
@@ -64,6 +71,36 @@ fn dropped_volumes(effect: &Effect<'_>) -> Option<Trouble> {
         ),
         stuck: true,
     })
+}
+
+fn refusals(effect: &Effect<'_>) -> Option<Trouble> {
+    let first = effect.outcome.refused.first()?;
+    let others = more(effect.outcome.refused.len());
+    let message = format!("{}{others} was refused: {}", first.child, sentence(&first.message));
+    Some(Trouble { reason: Reason::PodRefused, message, stuck: true })
+}
+
+/// Engines that stay not ready because they could not bind themselves as the spec requires.
+fn refused_bindings(observed: &Observed<'_>, effect: &Effect<'_>) -> Vec<Trouble> {
+    if !requires_binding(effect) {
+        return Vec::new();
+    }
+    let mut found = Vec::new();
+    for (pod, replica) in running(observed, effect).into_iter().filter(|(pod, _)| !pod.is_ready()) {
+        let achieved = achieved(observed, effect, pod, replica);
+        for (resource, part) in [("CPUs", achieved.cpus), ("memory", achieved.memory)] {
+            let refused = part.filter(|part| part.state == AchievedState::Refused);
+            if let Some(why) = refused.and_then(|part| part.message) {
+                let message = format!(
+                    "pod {} could not bind its {resource} ({}), which the spec requires",
+                    pod.name(),
+                    sentence(&why)
+                );
+                found.push(Trouble { reason: Reason::NotAchieved, message, stuck: true });
+            }
+        }
+    }
+    found
 }
 
 /// GPUs of running replicas that are no longer offered, or that the driver calls lost.

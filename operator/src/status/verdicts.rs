@@ -9,6 +9,7 @@ use fathom_crds::inference_cluster::{
 use operator_plan::{Planned, STALE_AFTER_MS};
 
 use super::condition::{State, Verdict};
+use super::pods::{self, PodView, REVISION_LABEL, ROLE_LABEL};
 use super::roles::RoleCounts;
 use super::trouble::Trouble;
 use super::{Effect, Intent, Observed};
@@ -33,8 +34,9 @@ pub(super) fn all(seen: &Seen<'_>) -> Vec<Verdict> {
     let planned = planned(seen);
     let routable = routable(seen);
     let roles_ready = roles_ready(seen);
-    let ready = ready(seen, [&accepted, &planned, &roles_ready, &routable]);
-    let (progressing, placed, degraded) = (progressing(seen), placement(seen), degraded(seen));
+    let progressing = progressing(seen);
+    let ready = ready(seen, [&accepted, &planned, &progressing, &roles_ready, &routable]);
+    let (placed, degraded) = (placement(seen), degraded(seen));
     vec![accepted, planned, placed, progressing, roles_ready, routable, degraded, ready]
 }
 
@@ -47,7 +49,7 @@ fn accepted(seen: &Seen<'_>) -> Verdict {
     if let Some((first, others)) = taken.split_first() {
         let others = others.iter().map(|name| format!(", {name}")).collect::<String>();
         let message = format!(
-            "{first}{others} belongs to somebody else and is left alone: remove or rename it, or give this InferenceCluster another name"
+            "taken by somebody else, and left alone: {first}{others}. Remove or rename what is there, or give this InferenceCluster another name"
         );
         return say(False, Reason::NameTaken, message);
     }
@@ -159,18 +161,23 @@ fn parts(seen: &Seen<'_>, state: AchievedState) -> Vec<String> {
 }
 
 fn what_refusal_means(effect: &Effect<'_>) -> &'static str {
-    let placement = &effect.spec.placement;
-    if placement.numa == NumaMode::Required || placement.memory_binding == MemoryBinding::Required {
+    if requires_binding(effect) {
         "The spec requires it, so these pods stay not ready: free the place, or ask for Preferred"
     } else {
         "The spec does not require it, so these pods serve, perhaps more slowly than planned"
     }
 }
 
+/// Whether engines stay not ready where binding is refused.
+pub(super) fn requires_binding(effect: &Effect<'_>) -> bool {
+    let placement = &effect.spec.placement;
+    placement.numa == NumaMode::Required || placement.memory_binding == MemoryBinding::Required
+}
+
 fn progressing(seen: &Seen<'_>) -> Verdict {
     let say = |state, reason, message: String| Verdict::new(Kind::Progressing, state, reason, message);
     let observed = seen.observed;
-    let plan_only = observed.gathered.cluster.spec.rollout.mode == RolloutMode::Plan;
+    let plan_only = is_plan_only(seen);
     if let Some(failure) = observed.failure {
         return say(True, Reason::ApplyFailed, format!("{failure}; it is tried again"));
     }
@@ -183,11 +190,6 @@ fn progressing(seen: &Seen<'_>) -> Verdict {
         let reason = if plan_only { Reason::PlanOnly } else { root_reason(seen) };
         return say(False, reason, message.to_owned());
     };
-    if let Some(refused) = effect.outcome.refused.first() {
-        let others = others(effect.outcome.refused.len());
-        let message = format!("{} was refused: {}{others}", refused.child, refused.message);
-        return say(False, Reason::PodRefused, message);
-    }
     let updated = seen.counts.is_updated() && effect.outcome.waiting.is_empty();
     if let Some(trouble) = seen.troubles.iter().find(|trouble| trouble.stuck)
         && !(updated && seen.counts.is_ready())
@@ -231,7 +233,7 @@ fn progress(seen: &Seen<'_>, effect: &Effect<'_>, hint: Option<&Trouble>) -> Str
 fn roles_ready(seen: &Seen<'_>) -> Verdict {
     let say = |state, reason, message: String| Verdict::new(Kind::RolesReady, state, reason, message);
     if seen.observed.effect.is_none() {
-        return say(False, root_reason(seen), "no pods of this object are carried out".to_owned());
+        return say(False, root_reason(seen), "nothing is carried out, so no pod is there".to_owned());
     }
     if seen.counts.is_zero() {
         return say(True, Reason::ScaledToZero, "no engine pod is asked for".to_owned());
@@ -257,11 +259,18 @@ fn routable(seen: &Seen<'_>) -> Verdict {
         return say(False, Reason::NotRoutable, "no pods are there that could answer".to_owned());
     };
     let counts = &seen.counts;
+    if counts.is_zero() {
+        return say(False, Reason::ScaledToZero, "no engine pod is asked for".to_owned());
+    }
     let missing = counts
         .all()
         .into_iter()
         .find(|(role, count)| count.ready == 0 && (count.wanted > 0 || *role != "prefill"));
     if let Some((role, _)) = missing {
+        if earlier_serves(seen, &effect.planned.plan.revision) {
+            let message = "pods of an earlier revision answer while new ones are made";
+            return say(True, Reason::Applying, message.to_owned());
+        }
         return say(False, Reason::NotRoutable, format!("no {role} pod is ready"));
     }
     let revision = &effect.planned.plan.revision;
@@ -285,13 +294,30 @@ fn routable(seen: &Seen<'_>) -> Verdict {
     }
 }
 
+/// Whether pods of another revision that was routable are still there: a router, and an engine pod for each part of a
+/// request.
+fn earlier_serves(seen: &Seen<'_>, revision: &str) -> bool {
+    let live = &seen.observed.gathered.live;
+    let ready: Vec<_> = pods::staying(&live.pods).filter(|pod| pod.is_ready()).collect();
+    let has = |role: &str, revision: &str| {
+        ready.iter().any(|pod| pod.label(ROLE_LABEL) == role && pod.label(REVISION_LABEL) == revision)
+    };
+    let revisions = ready.iter().filter(|pod| !pod.is_router()).map(|pod| pod.label(REVISION_LABEL));
+    let mut earlier = revisions.filter(|other| *other != revision);
+    let pairs = |other: &str| has("unified", other) || (has("prefill", other) && has("decode", other));
+    ready.iter().any(PodView::is_router) && earlier.any(pairs) && is_true(seen.before, Kind::Routable)
+}
+
+fn is_true(status: &InferenceClusterStatus, kind: ConditionType) -> bool {
+    let name = kind.to_string();
+    status.conditions.iter().any(|condition| condition.type_ == name && condition.status == "True")
+}
+
 /// Whether this revision was routable when an operator looked last: a new operator believes it until it has asked.
 fn was_routable(seen: &Seen<'_>, revision: &str) -> bool {
-    let name = Kind::Routable.to_string();
-    let before = seen.before.conditions.iter().find(|condition| condition.type_ == name);
     seen.before.current_revision.as_deref() == Some(revision)
         && seen.observed.answered.is_none()
-        && before.is_some_and(|condition| condition.status == "True")
+        && is_true(seen.before, Kind::Routable)
 }
 
 fn degraded(seen: &Seen<'_>) -> Verdict {
@@ -315,11 +341,11 @@ fn degraded(seen: &Seen<'_>) -> Verdict {
 }
 
 /// Ready speaks of what runs: in mode Plan an impossible new spec does not take it away.
-fn ready(seen: &Seen<'_>, [accepted, planned, roles, routable]: [&Verdict; 4]) -> Verdict {
+fn ready(seen: &Seen<'_>, [accepted, planned, progressing, roles, routable]: [&Verdict; 5]) -> Verdict {
     let say = |state, reason, message: String| Verdict::new(Kind::Ready, state, reason, message);
     let because = |verdict: &Verdict| say(False, verdict.reason, verdict.message.clone());
-    let plan_only = seen.observed.gathered.cluster.spec.rollout.mode == RolloutMode::Plan;
-    let Some(effect) = &seen.observed.effect else {
+    let plan_only = is_plan_only(seen);
+    if seen.observed.effect.is_none() {
         return match (accepted.is_true(), planned.is_true()) {
             (false, _) => because(accepted),
             (true, false) => because(planned),
@@ -328,7 +354,7 @@ fn ready(seen: &Seen<'_>, [accepted, planned, roles, routable]: [&Verdict; 4]) -
             }
             (true, true) => say(False, Reason::Applying, "nothing is carried out yet".to_owned()),
         };
-    };
+    }
     if !accepted.is_true() && accepted.reason == Reason::NameTaken {
         return because(accepted);
     }
@@ -344,7 +370,7 @@ fn ready(seen: &Seen<'_>, [accepted, planned, roles, routable]: [&Verdict; 4]) -
         );
     }
     if !seen.counts.is_updated() {
-        return say(False, Reason::Applying, progress(seen, effect, None));
+        return because(progressing);
     }
     if !roles.is_true() {
         return because(roles);
@@ -362,9 +388,14 @@ fn root_reason(seen: &Seen<'_>) -> Reason {
         Intent::Planned { planned, enforcement } => match planned.report.refusals.first() {
             Some(refusal) => refusal.reason,
             None if enforcement.is_err() => Reason::ModeNotOffered,
+            None if is_plan_only(seen) => Reason::PlanOnly,
             None => Reason::Applying,
         },
     }
+}
+
+fn is_plan_only(seen: &Seen<'_>) -> bool {
+    seen.observed.gathered.cluster.spec.rollout.mode == RolloutMode::Plan
 }
 
 fn others(count: usize) -> String {

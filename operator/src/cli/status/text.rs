@@ -4,6 +4,7 @@
 use std::fmt::Write as _;
 
 use comfy_table::{ContentArrangement, Table, presets};
+use fathom_crds::Quantity;
 use fathom_crds::conditions::ConditionType;
 use fathom_crds::inference_cluster::{
     AchievedPart, AchievedState, AchievedStatus, HostCacheStatus, InferenceClusterStatus, ReplicaStatus,
@@ -92,12 +93,21 @@ fn replicas(replicas: &[ReplicaStatus], caches: &[HostCacheStatus]) -> Table {
             place(&replica.node, replica.numa_node),
             replica.gpus.len().to_string(),
             replica.cpus.clone(),
-            replica.memory.clone(),
-            cache.map_or_else(|| "off".to_owned(), |cache| cache.granted.clone()),
+            bytes(&replica.memory),
+            cache.map_or_else(|| "off".to_owned(), |cache| bytes(&cache.granted)),
             replica.achieved.as_ref().map_or_else(|| "does not run".to_owned(), achieved),
         ]);
     }
     table
+}
+
+/// A Kubernetes quantity as people read bytes.
+pub(in crate::cli) fn bytes(quantity: &str) -> String {
+    match quantity.parse::<Quantity>() {
+        Ok(quantity) if quantity.bytes() == 0 => "off".to_owned(),
+        Ok(quantity) => operator_plan::gib(quantity.bytes()),
+        Err(_) => quantity.to_owned(),
+    }
 }
 
 /// `yes`, or the parts that are not.

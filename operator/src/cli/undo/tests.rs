@@ -57,9 +57,14 @@ fn rollout_stays_and_an_image_is_named_only_where_the_default_moved() {
     let old = kept("flash-old", 4, "i:1");
     let same = restored(&object, &old, Some("i:1"));
     assert_eq!((same.spec.rollout.clone(), same.spec.runtime.image), (object.spec.rollout.clone(), None));
-    let moved = restored(&object, &old, Some("i:2"));
+    let newer = kept("flash-new", 5, "i:2");
+    let moved = restored(&object, &old, default_image(&[newer, old.clone()]));
     assert_eq!(moved.spec.runtime.image.as_deref(), Some("i:1"));
     assert_eq!(moved.spec.decode.cpus, Some(8));
+    let mut named = kept("flash-named", 6, "other:1");
+    named.spec.runtime.image = Some("other:1".to_owned());
+    let back = restored(&object, &old, default_image(&[named, old.clone()]));
+    assert_eq!(back.spec.runtime.image, None, "an image that somebody named is not the operator's default");
 }
 
 #[test]
