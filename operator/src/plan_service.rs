@@ -14,12 +14,13 @@ use fathom_crds::conditions::Reason;
 use k8s_openapi::api::core::v1::Pod;
 use operator_plan::{Enforcement, Planned};
 use operator_render::Desired;
+use operator_render::names::LABEL_REVISION;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tokio::sync::Semaphore;
 
 use crate::live::Live;
-use crate::status::pods::{self, REVISION_LABEL};
+use crate::status::pods;
 
 /// The object may have 1.5 MiB in etcd; a spec has some KiB.
 pub const MAX_BODY_BYTES: usize = 1 << 20;
@@ -176,7 +177,7 @@ fn replica_of(pod: &Pod) -> &str {
 
 fn because(old: &Pod, new: &Pod) -> String {
     let label =
-        |pod: &Pod| pod.metadata.labels.as_ref().and_then(|labels| labels.get(REVISION_LABEL)).cloned();
+        |pod: &Pod| pod.metadata.labels.as_ref().and_then(|labels| labels.get(LABEL_REVISION)).cloned();
     let (was, will) = (label(old), label(new));
     if was == will {
         return "its place, its resources or its pod template change".to_owned();

@@ -12,12 +12,13 @@ use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::Bytes;
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
+use operator_render::names::{LABEL_REVISION, LABEL_ROLE};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
 use crate::live::Live;
 use crate::status::Effect;
-use crate::status::pods::{self, PodView, REVISION_LABEL};
+use crate::status::pods::{self, PodView};
 
 /// An answer of one token is some hundred bytes.
 const MAX_ANSWER_BYTES: usize = 64 * 1024;
@@ -67,7 +68,7 @@ pub fn question(cluster: &InferenceCluster, live: &Live, effect: &Effect<'_>) ->
     let service = live.services.iter().find(|service| service.metadata.name.as_deref() == Some(name))?;
     let address: IpAddr = service.spec.as_ref()?.cluster_ip.as_deref()?.parse().ok()?;
     let ready: Vec<PodView<'_>> = ready(live, &plan.revision).collect();
-    let has = |role: &str| ready.iter().any(|pod| pod.label(pods::ROLE_LABEL) == role);
+    let has = |role: &str| ready.iter().any(|pod| pod.label(LABEL_ROLE) == role);
     let roles = plan.replicas.iter().map(|replica| replica.role.to_string());
     let all_there = roles.chain([pods::ROUTER.to_owned()]).all(|role| has(&role));
     let can_answer = !plan.replicas.is_empty() && all_there;
@@ -111,7 +112,7 @@ pub fn ready_set(live: &Live, revision: &str) -> String {
 }
 
 fn ready<'a>(live: &'a Live, revision: &'a str) -> impl Iterator<Item = PodView<'a>> {
-    let belongs = move |pod: &PodView<'_>| pod.is_router() || pod.label(REVISION_LABEL) == revision;
+    let belongs = move |pod: &PodView<'_>| pod.is_router() || pod.label(LABEL_REVISION) == revision;
     pods::staying(&live.pods).filter(PodView::is_ready).filter(belongs)
 }
 

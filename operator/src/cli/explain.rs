@@ -10,7 +10,7 @@ use fathom_crds::inference_cluster::{
 };
 
 use super::connection::{self, ClusterArgs, Reported};
-use super::status::text::{bytes, condition, head, place, table};
+use super::status::text::{bytes, condition, head, lines, place, table};
 use super::{Output, print, status};
 
 /// Explains where the pods of an InferenceCluster are and why, why every other place was not taken, and where the host
@@ -134,7 +134,7 @@ fn not_there(plan: &PlanStatus) -> String {
             rejected.message.clone(),
         ]);
     }
-    let mut text = format!("\nWhy not elsewhere\n{rows}\n");
+    let mut text = format!("\nWhy not elsewhere\n{}", lines(&rows));
     let more = i64::from(plan.rejected_total) - i64::try_from(plan.rejected.len()).unwrap_or(i64::MAX);
     if more > 0 {
         let _ = writeln!(text, "and {more} more places");

@@ -5,10 +5,11 @@ use std::fmt::Write as _;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, anyhow, bail};
-use fathom_crds::{InferenceCluster, InferenceClusterSpec};
+use fathom_crds::InferenceCluster;
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use kube::api::{Api, ListParams, PostParams};
-use serde_json::Value;
+use operator_render::names::LABEL_OWNER_UID;
+use operator_render::{Recorded, recorded};
 
 use super::connection::{self, ClusterArgs, Connection};
 use super::print;
@@ -70,37 +71,22 @@ async fn undo(args: &Args) -> anyhow::Result<String> {
     Ok(told)
 }
 
-/// Inputs that the operator has kept.
-#[derive(Debug, Clone, PartialEq)]
-struct Kept {
-    name: String,
-    number: i64,
-    spec: InferenceClusterSpec,
-    image: String,
-}
-
 /// The object's ControllerRevisions, newest first; those that this program cannot read are left out.
-async fn kept(connection: &Connection, object: &InferenceCluster) -> anyhow::Result<Vec<Kept>> {
+async fn kept(connection: &Connection, object: &InferenceCluster) -> anyhow::Result<Vec<Recorded>> {
     let uid = object.metadata.uid.as_deref().unwrap_or_default();
     let api: Api<ControllerRevision> = Api::namespaced(connection.client.clone(), &connection.namespace);
-    let of_object = ListParams::default().labels(&format!("fathom.dev/owner-uid={uid}"));
+    let of_object = ListParams::default().labels(&format!("{LABEL_OWNER_UID}={uid}"));
     let revisions = api.list(&of_object).await.context("cannot list the ControllerRevisions")?;
-    let mut kept: Vec<Kept> = revisions.items.iter().filter_map(read).collect();
+    let mut kept: Vec<Recorded> = revisions.items.iter().filter_map(recorded).collect();
     kept.sort_by_key(|kept| std::cmp::Reverse(kept.number));
     Ok(kept)
 }
 
-fn read(revision: &ControllerRevision) -> Option<Kept> {
-    let data: &Value = &revision.data.as_ref()?.0;
-    Some(Kept {
-        name: revision.metadata.name.clone()?,
-        number: revision.revision,
-        spec: serde_json::from_value(data.get("spec")?.clone()).ok()?,
-        image: data.get("image")?.as_str()?.to_owned(),
-    })
-}
-
-fn target<'a>(object: &InferenceCluster, to: Option<&str>, kept: &'a [Kept]) -> anyhow::Result<&'a Kept> {
+fn target<'a>(
+    object: &InferenceCluster,
+    to: Option<&str>,
+    kept: &'a [Recorded],
+) -> anyhow::Result<&'a Recorded> {
     let status = object.status.clone().unwrap_or_default();
     let names: Vec<&str> = kept.iter().map(|kept| kept.name.as_str()).collect();
     let names = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
@@ -118,14 +104,14 @@ fn target<'a>(object: &InferenceCluster, to: Option<&str>, kept: &'a [Kept]) -> 
 }
 
 /// The image that the operator gave last to a spec that names none.
-fn default_image(kept: &[Kept]) -> Option<&str> {
+fn default_image(kept: &[Recorded]) -> Option<&str> {
     let newest = kept.iter().find(|kept| kept.spec.runtime.image.is_none());
     newest.map(|kept| kept.image.as_str())
 }
 
 /// The object with the spec of a revision. Its rollout stays as it is: it is no part of what was kept. The image is named
 /// where the operator's default has changed since.
-fn restored(object: &InferenceCluster, target: &Kept, default: Option<&str>) -> InferenceCluster {
+fn restored(object: &InferenceCluster, target: &Recorded, default: Option<&str>) -> InferenceCluster {
     let mut restored = object.clone();
     restored.spec = target.spec.clone();
     restored.spec.rollout = object.spec.rollout.clone();
@@ -140,7 +126,7 @@ fn restored(object: &InferenceCluster, target: &Kept, default: Option<&str>) -> 
 fn told(
     object: &InferenceCluster,
     restored: &InferenceCluster,
-    target: &Kept,
+    target: &Recorded,
     dry_run: bool,
 ) -> anyhow::Result<String> {
     let name = object.name();

@@ -4,14 +4,9 @@
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{ContainerStateTerminated, ContainerStatus, Pod, PodStatus};
+use operator_render::names::LABEL_ROLE;
 
-/// Label that says what a pod does.
-pub(crate) const ROLE_LABEL: &str = "fathom.dev/role";
-
-/// Label that says which revision a pod belongs to.
-pub(crate) const REVISION_LABEL: &str = "fathom.dev/revision";
-
-/// Value of [`ROLE_LABEL`] for routers; every other pod is an engine.
+/// Value of [`LABEL_ROLE`] for routers; every other pod is an engine.
 pub(crate) const ROUTER: &str = "router";
 
 /// A pod that is not being deleted.
@@ -41,7 +36,7 @@ impl<'a> PodView<'a> {
     }
 
     pub(crate) fn is_router(&self) -> bool {
-        self.label(ROLE_LABEL) == ROUTER
+        self.label(LABEL_ROLE) == ROUTER
     }
 
     fn status(&self) -> Option<&'a PodStatus> {

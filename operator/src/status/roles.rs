@@ -7,6 +7,7 @@ use std::fmt::{self, Display, Formatter};
 use engine_spec::Role;
 use fathom_crds::InferenceClusterSpec;
 use k8s_openapi::api::apps::v1::Deployment;
+use operator_render::names::ANNOTATION_APPLIED;
 
 use super::pods;
 use super::trouble::running;
@@ -144,7 +145,7 @@ fn router(observed: &Observed<'_>, effect: &Effect<'_>) -> (Count, usize) {
 
 /// What was rendered when the Deployment was written last.
 fn applied(deployment: &Deployment) -> Option<&String> {
-    deployment.metadata.annotations.as_ref()?.get("fathom.dev/applied")
+    deployment.metadata.annotations.as_ref()?.get(ANNOTATION_APPLIED)
 }
 
 fn has_seen_its_spec(deployment: &Deployment) -> bool {

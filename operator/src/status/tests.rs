@@ -1,6 +1,6 @@
 mod world;
 
-use expect_test::{Expect, expect};
+use expect_test::{Expect, expect, expect_file};
 use fathom_crds::conditions::{ConditionType, Reason};
 use fathom_crds::inference_cluster::{NumaMode, RolloutMode};
 use serde_json::{Value, json};
@@ -59,106 +59,8 @@ fn all_is_well() {
 fn the_tables_say_where_everything_is_and_why() {
     let mut status = World::story().status();
     status.conditions.clear();
-    expect![[r#"
-        {
-          "observedGeneration": 1,
-          "conditions": [],
-          "summary": {
-            "prefill": "1/1",
-            "decode": "1/1",
-            "router": "1/1",
-            "placement": "DRA",
-            "hostCache": "255.7 GiB"
-          },
-          "plan": {
-            "replicas": [
-              {
-                "name": "flash-prefill-0",
-                "node": "story",
-                "numaNode": 0,
-                "gpus": [
-                  "GPU-fa6d93fc-5127-5601-b9fe-1202aa2541dc",
-                  "GPU-02760091-a609-52ad-b992-3e5b7ea092d2",
-                  "GPU-db306b39-4819-5304-946a-522ad45b0da3",
-                  "GPU-4d0e3fb5-84b5-5f72-aa04-bd40c9e05b0c"
-                ],
-                "cpus": "0-15",
-                "memory": "143296629Ki",
-                "claim": "flash-prefill-0-ab12c",
-                "achieved": {
-                  "gpus": {
-                    "state": "Achieved"
-                  },
-                  "cpus": {
-                    "state": "Achieved"
-                  },
-                  "memory": {
-                    "state": "Achieved"
-                  }
-                }
-              },
-              {
-                "name": "flash-decode-0",
-                "node": "story",
-                "numaNode": 1,
-                "gpus": [
-                  "GPU-429c64f2-5c55-568d-bc37-7d297b05093c",
-                  "GPU-c9f54f55-25ab-595c-8d73-297b9521101b",
-                  "GPU-a5c81ee2-0aac-57cc-bd0f-88a69b8bc15e",
-                  "GPU-a41fcb97-0ae0-52ae-ac96-5059cdd879e8"
-                ],
-                "cpus": "32-47",
-                "memory": "179377516736",
-                "claim": "flash-decode-0-ab12c",
-                "achieved": {
-                  "gpus": {
-                    "state": "Achieved"
-                  },
-                  "cpus": {
-                    "state": "Achieved"
-                  },
-                  "memory": {
-                    "state": "Achieved"
-                  }
-                }
-              }
-            ],
-            "rejectedTotal": 0
-          },
-          "hostCache": [
-            {
-              "replica": "flash-prefill-0",
-              "asked": "150Gi",
-              "granted": "118130805Ki",
-              "ratio": 2.56,
-              "limitedBy": "NumaHeadroom",
-              "message": "asked 150.0 GiB, granted 112.6 GiB: NUMA node 0 headroom, 80 % of (176.0 GiB available - 11.1 GiB reserve - 24.0 GiB own needs)"
-            },
-            {
-              "replica": "flash-decode-0",
-              "asked": "150Gi",
-              "granted": "153607712960",
-              "ratio": 3.25,
-              "limitedBy": "NumaHeadroom",
-              "message": "asked 150.0 GiB, granted 143.0 GiB: NUMA node 1 headroom, 80 % of (214.0 GiB available - 11.1 GiB reserve - 24.0 GiB own needs)"
-            }
-          ],
-          "queueLimit": {
-            "tokens": 78144,
-            "requests": 32,
-            "derivation": "0.8 x 3,300 tokens/s (measured on 4 x NVIDIA RTX PRO 6000 Blackwell Server Edition) x (30 s to the first token - 0.4 s fixed part)"
-          },
-          "endpoint": "http://flash.team-a.svc",
-          "currentRevision": "68339eb670",
-          "lastGoodRevision": "68339eb670",
-          "currentInputs": "flash-0123456789",
-          "lastGoodInputs": "flash-0123456789",
-          "placement": {
-            "mode": "DRA",
-            "because": "resource.k8s.io/v1 is served, and gpu.nvidia.com offers GPUs",
-            "memory": "the namespace permits it"
-          }
-        }"#]].assert_eq(&serde_json::to_string_pretty(&status).unwrap());
+    let json = serde_json::to_string_pretty(&status).unwrap() + "\n";
+    expect_file!["tests/story.json"].assert_eq(&json);
 }
 
 #[test]
@@ -205,15 +107,15 @@ fn refused_before_planning() {
     says(
         &world,
         &expect![[r#"
-        Accepted False UnknownShape: the dimensions of model "x" are not known by name
-        Planned Unknown UnknownShape: not planned, because the object was not accepted
-        PlacementSatisfied Unknown NotKnownYet: nothing runs yet
-        Progressing False UnknownShape: nothing is carried out; Accepted and Planned say why
-        RolesReady False UnknownShape: no pods of this object are carried out
-        Routable False NotRoutable: no pods are there that could answer
-        Degraded False AsExpected: nothing works less well than planned
-        Ready False UnknownShape: the dimensions of model "x" are not known by name
-    "#]],
+            Accepted False UnknownShape: the dimensions of model "x" are not known by name
+            Planned Unknown UnknownShape: not planned, because the object was not accepted
+            PlacementSatisfied Unknown NotKnownYet: nothing runs yet
+            Progressing False UnknownShape: nothing is carried out; Accepted and Planned say why
+            RolesReady False UnknownShape: nothing is carried out, so no pod is there
+            Routable False NotRoutable: no pods are there that could answer
+            Degraded False AsExpected: nothing works less well than planned
+            Ready False UnknownShape: the dimensions of model "x" are not known by name
+        "#]],
     );
 }
 
@@ -227,15 +129,15 @@ fn it_fits_nowhere() {
     says(
         &world,
         &expect![[r#"
-        Accepted True AsExpected: the object is understood, and its names are free
-        Planned False NotFeasible: prefill: 1 of 1 replicas fit; each needs 4 GPUs of 47.2 GiB on one NUMA node, 16 CPUs, 24.0 GiB of memory; decode: 0 of 1 replicas fit; each needs 8 GPUs of 27.4 GiB on one NUMA node, 16 CPUs, 44.0 GiB of memory; 3 places were looked at, status.plan.rejected says why not each
-        PlacementSatisfied Unknown NotKnownYet: nothing runs yet
-        Progressing False NotFeasible: nothing is carried out; Accepted and Planned say why
-        RolesReady False NotFeasible: no pods of this object are carried out
-        Routable False NotRoutable: no pods are there that could answer
-        Degraded False AsExpected: nothing works less well than planned
-        Ready False NotFeasible: prefill: 1 of 1 replicas fit; each needs 4 GPUs of 47.2 GiB on one NUMA node, 16 CPUs, 24.0 GiB of memory; decode: 0 of 1 replicas fit; each needs 8 GPUs of 27.4 GiB on one NUMA node, 16 CPUs, 44.0 GiB of memory; 3 places were looked at, status.plan.rejected says why not each
-    "#]],
+            Accepted True AsExpected: the object is understood, and its names are free
+            Planned False NotFeasible: prefill: 1 of 1 replicas fit; each needs 4 GPUs of 47.2 GiB on one NUMA node, 16 CPUs, 24.0 GiB of memory; decode: 0 of 1 replicas fit; each needs 8 GPUs of 27.4 GiB on one NUMA node, 16 CPUs, 44.0 GiB of memory; 3 places were looked at, status.plan.rejected says why not each
+            PlacementSatisfied Unknown NotKnownYet: nothing runs yet
+            Progressing False NotFeasible: nothing is carried out; Accepted and Planned say why
+            RolesReady False NotFeasible: nothing is carried out, so no pod is there
+            Routable False NotRoutable: no pods are there that could answer
+            Degraded False AsExpected: nothing works less well than planned
+            Ready False NotFeasible: prefill: 1 of 1 replicas fit; each needs 4 GPUs of 47.2 GiB on one NUMA node, 16 CPUs, 24.0 GiB of memory; decode: 0 of 1 replicas fit; each needs 8 GPUs of 27.4 GiB on one NUMA node, 16 CPUs, 44.0 GiB of memory; 3 places were looked at, status.plan.rejected says why not each
+        "#]],
     );
 }
 
@@ -248,13 +150,13 @@ fn the_mode_asked_for_is_not_offered() {
     differs(
         &world,
         &expect![[r#"
-        Planned False ModeNotOffered: placement.mode is DRA, and this cluster has no ResourceSlices of GPUs
-        PlacementSatisfied Unknown NotKnownYet: nothing runs yet
-        Progressing False ModeNotOffered: nothing is carried out; Accepted and Planned say why
-        RolesReady False ModeNotOffered: no pods of this object are carried out
-        Routable False NotRoutable: no pods are there that could answer
-        Ready False ModeNotOffered: placement.mode is DRA, and this cluster has no ResourceSlices of GPUs
-    "#]],
+            Planned False ModeNotOffered: placement.mode is DRA, and this cluster has no ResourceSlices of GPUs
+            PlacementSatisfied Unknown NotKnownYet: nothing runs yet
+            Progressing False ModeNotOffered: nothing is carried out; Accepted and Planned say why
+            RolesReady False ModeNotOffered: nothing is carried out, so no pod is there
+            Routable False NotRoutable: no pods are there that could answer
+            Ready False ModeNotOffered: placement.mode is DRA, and this cluster has no ResourceSlices of GPUs
+        "#]],
     );
 }
 
@@ -265,9 +167,9 @@ fn a_foreign_object_has_the_name() {
     differs(
         &world,
         &expect![[r#"
-        Accepted False NameTaken: Service flash, Service flash-decode belongs to somebody else and is left alone: remove or rename it, or give this InferenceCluster another name
-        Ready False NameTaken: Service flash, Service flash-decode belongs to somebody else and is left alone: remove or rename it, or give this InferenceCluster another name
-    "#]],
+            Accepted False NameTaken: taken by somebody else, and left alone: Service flash, Service flash-decode. Remove or rename what is there, or give this InferenceCluster another name
+            Ready False NameTaken: taken by somebody else, and left alone: Service flash, Service flash-decode. Remove or rename what is there, or give this InferenceCluster another name
+        "#]],
     );
 }
 
@@ -474,13 +376,13 @@ fn a_kubelet_rejects_the_topology_for_good() {
     differs(
         &world,
         &expect![[r#"
-        PlacementSatisfied False TopologyRejected: the kubelet of node story rejected 5 pods of flash-prefill-0: TopologyAffinityError: Pod was rejected: Resources cannot be allocated with Topology locality; no further pod is tried until the spec or the node changes
-        Progressing False TopologyRejected: the kubelet of node story rejected 5 pods of flash-prefill-0: TopologyAffinityError: Pod was rejected: Resources cannot be allocated with Topology locality; no further pod is tried until the spec or the node changes
-        RolesReady False TopologyRejected: ready: prefill 0/1; the kubelet of node story rejected 5 pods of flash-prefill-0: TopologyAffinityError: Pod was rejected: Resources cannot be allocated with Topology locality; no further pod is tried until the spec or the node changes
-        Routable False NotRoutable: no prefill pod is ready
-        Degraded True TopologyRejected: the kubelet of node story rejected 5 pods of flash-prefill-0: TopologyAffinityError: Pod was rejected: Resources cannot be allocated with Topology locality; no further pod is tried until the spec or the node changes
-        Ready False Applying: updated 2 of 3 pods, 2 ready
-    "#]],
+            PlacementSatisfied False TopologyRejected: the kubelet of node story rejected 5 pods of flash-prefill-0: TopologyAffinityError: Pod was rejected: Resources cannot be allocated with Topology locality; no further pod is tried until the spec or the node changes
+            Progressing False TopologyRejected: the kubelet of node story rejected 5 pods of flash-prefill-0: TopologyAffinityError: Pod was rejected: Resources cannot be allocated with Topology locality; no further pod is tried until the spec or the node changes
+            RolesReady False TopologyRejected: ready: prefill 0/1; the kubelet of node story rejected 5 pods of flash-prefill-0: TopologyAffinityError: Pod was rejected: Resources cannot be allocated with Topology locality; no further pod is tried until the spec or the node changes
+            Routable False NotRoutable: no prefill pod is ready
+            Degraded True TopologyRejected: the kubelet of node story rejected 5 pods of flash-prefill-0: TopologyAffinityError: Pod was rejected: Resources cannot be allocated with Topology locality; no further pod is tried until the spec or the node changes
+            Ready False TopologyRejected: the kubelet of node story rejected 5 pods of flash-prefill-0: TopologyAffinityError: Pod was rejected: Resources cannot be allocated with Topology locality; no further pod is tried until the spec or the node changes
+        "#]],
     );
 }
 
@@ -496,12 +398,13 @@ fn admission_refuses_a_pod() {
     differs(
         &world,
         &expect![[r#"
-        PlacementSatisfied Unknown NotKnownYet: 1 of 2 pods do not run yet
-        Progressing False PodRefused: Pod flash-prefill-0-ab12c was refused: pods is forbidden: violates PodSecurity "restricted:latest": hostPath volumes
-        RolesReady False PodsNotReady: ready: prefill 0/1; `kubectl describe pod` of the others says what they wait for
-        Routable False NotRoutable: no prefill pod is ready
-        Ready False Applying: updated 2 of 3 pods, 2 ready
-    "#]],
+            PlacementSatisfied Unknown NotKnownYet: 1 of 2 pods do not run yet
+            Progressing False PodRefused: Pod flash-prefill-0-ab12c was refused: pods is forbidden: violates PodSecurity "restricted:latest": hostPath volumes
+            RolesReady False PodRefused: ready: prefill 0/1; Pod flash-prefill-0-ab12c was refused: pods is forbidden: violates PodSecurity "restricted:latest": hostPath volumes
+            Routable False NotRoutable: no prefill pod is ready
+            Degraded True PodRefused: Pod flash-prefill-0-ab12c was refused: pods is forbidden: violates PodSecurity "restricted:latest": hostPath volumes
+            Ready False PodRefused: Pod flash-prefill-0-ab12c was refused: pods is forbidden: violates PodSecurity "restricted:latest": hostPath volumes
+        "#]],
     );
 }
 
@@ -513,13 +416,13 @@ fn the_cluster_drops_image_volumes() {
     differs(
         &world,
         &expect![[r#"
-        PlacementSatisfied Unknown NotKnownYet: 1 of 2 pods do not run yet
-        Progressing False ImageVolumeUnsupported: the API server dropped the image volume of pod flash-prefill-0-ab12c: turn on the feature gate ImageVolume of API server and kubelets, or use spec.model.source.pvc or hostPath
-        RolesReady False ImageVolumeUnsupported: ready: prefill 0/1; the API server dropped the image volume of pod flash-prefill-0-ab12c: turn on the feature gate ImageVolume of API server and kubelets, or use spec.model.source.pvc or hostPath
-        Routable False NotRoutable: no prefill pod is ready
-        Degraded True ImageVolumeUnsupported: the API server dropped the image volume of pod flash-prefill-0-ab12c: turn on the feature gate ImageVolume of API server and kubelets, or use spec.model.source.pvc or hostPath
-        Ready False Applying: updated 2 of 3 pods, 2 ready
-    "#]],
+            PlacementSatisfied Unknown NotKnownYet: 1 of 2 pods do not run yet
+            Progressing False ImageVolumeUnsupported: the API server dropped the image volume of pod flash-prefill-0-ab12c: turn on the feature gate ImageVolume of API server and kubelets, or use spec.model.source.pvc or hostPath
+            RolesReady False ImageVolumeUnsupported: ready: prefill 0/1; the API server dropped the image volume of pod flash-prefill-0-ab12c: turn on the feature gate ImageVolume of API server and kubelets, or use spec.model.source.pvc or hostPath
+            Routable False NotRoutable: no prefill pod is ready
+            Degraded True ImageVolumeUnsupported: the API server dropped the image volume of pod flash-prefill-0-ab12c: turn on the feature gate ImageVolume of API server and kubelets, or use spec.model.source.pvc or hostPath
+            Ready False ImageVolumeUnsupported: the API server dropped the image volume of pod flash-prefill-0-ab12c: turn on the feature gate ImageVolume of API server and kubelets, or use spec.model.source.pvc or hostPath
+        "#]],
     );
 }
 
@@ -546,12 +449,13 @@ fn binding_was_refused_and_the_spec_requires_it() {
     differs(
         &world,
         &expect![[r#"
-        PlacementSatisfied False NotAchieved: flash-decode-0 memory: EPERM: add CAP_SYS_NICE. The spec requires it, so these pods stay not ready: free the place, or ask for Preferred
-        Progressing True Applying: updated 3 of 3 pods, 2 ready
-        RolesReady False PodsNotReady: ready: decode 0/1; `kubectl describe pod` of the others says what they wait for
-        Routable False NotRoutable: no decode pod is ready
-        Ready False PodsNotReady: ready: decode 0/1; `kubectl describe pod` of the others says what they wait for
-    "#]],
+            PlacementSatisfied False NotAchieved: flash-decode-0 memory: EPERM: add CAP_SYS_NICE. The spec requires it, so these pods stay not ready: free the place, or ask for Preferred
+            Progressing False NotAchieved: pod flash-decode-0-ab12c could not bind its memory (EPERM: add CAP_SYS_NICE), which the spec requires
+            RolesReady False NotAchieved: ready: decode 0/1; pod flash-decode-0-ab12c could not bind its memory (EPERM: add CAP_SYS_NICE), which the spec requires
+            Routable False NotRoutable: no decode pod is ready
+            Degraded True NotAchieved: pod flash-decode-0-ab12c could not bind its memory (EPERM: add CAP_SYS_NICE), which the spec requires
+            Ready False NotAchieved: ready: decode 0/1; pod flash-decode-0-ab12c could not bind its memory (EPERM: add CAP_SYS_NICE), which the spec requires
+        "#]],
     );
 }
 
@@ -564,12 +468,12 @@ fn mode_plan_before_anything_was_carried_out() {
     differs(
         &world,
         &expect![[r#"
-        PlacementSatisfied Unknown NotKnownYet: nothing runs yet
-        Progressing False PlanOnly: rollout.mode is Plan: the plan is in the status, and nothing is carried out
-        RolesReady False Applying: no pods of this object are carried out
-        Routable False NotRoutable: no pods are there that could answer
-        Ready False PlanOnly: rollout.mode is Plan: nothing is carried out
-    "#]],
+            PlacementSatisfied Unknown NotKnownYet: nothing runs yet
+            Progressing False PlanOnly: rollout.mode is Plan: the plan is in the status, and nothing is carried out
+            RolesReady False PlanOnly: nothing is carried out, so no pod is there
+            Routable False NotRoutable: no pods are there that could answer
+            Ready False PlanOnly: rollout.mode is Plan: nothing is carried out
+        "#]],
     );
 }
 
@@ -599,15 +503,15 @@ fn scaled_to_zero() {
     says(
         &world,
         &expect![[r#"
-        Accepted True AsExpected: the object is understood, and its names are free
-        Planned True ScaledToZero: no replica asks for a place
-        PlacementSatisfied True ScaledToZero: no pod needs a place
-        Progressing False ScaledToZero: no engine pod is asked for
-        RolesReady True ScaledToZero: no engine pod is asked for
-        Routable False NotRoutable: no decode pod is ready
-        Degraded False AsExpected: nothing works less well than planned
-        Ready False ScaledToZero: no engine pod is asked for, so nothing can answer
-    "#]],
+            Accepted True AsExpected: the object is understood, and its names are free
+            Planned True ScaledToZero: no replica asks for a place
+            PlacementSatisfied True ScaledToZero: no pod needs a place
+            Progressing False ScaledToZero: no engine pod is asked for
+            RolesReady True ScaledToZero: no engine pod is asked for
+            Routable False ScaledToZero: no engine pod is asked for
+            Degraded False AsExpected: nothing works less well than planned
+            Ready False ScaledToZero: no engine pod is asked for, so nothing can answer
+        "#]],
     );
 }
 

@@ -7,9 +7,10 @@ use fathom_crds::inference_cluster::{
     AchievedState, InferenceClusterStatus, MemoryBinding, NumaMode, ReplicaStatus, RolloutMode,
 };
 use operator_plan::{Planned, STALE_AFTER_MS};
+use operator_render::names::{LABEL_REVISION, LABEL_ROLE};
 
 use super::condition::{State, Verdict};
-use super::pods::{self, PodView, REVISION_LABEL, ROLE_LABEL};
+use super::pods::{self, PodView};
 use super::roles::RoleCounts;
 use super::trouble::Trouble;
 use super::{Effect, Intent, Observed};
@@ -300,9 +301,9 @@ fn earlier_serves(seen: &Seen<'_>, revision: &str) -> bool {
     let live = &seen.observed.gathered.live;
     let ready: Vec<_> = pods::staying(&live.pods).filter(|pod| pod.is_ready()).collect();
     let has = |role: &str, revision: &str| {
-        ready.iter().any(|pod| pod.label(ROLE_LABEL) == role && pod.label(REVISION_LABEL) == revision)
+        ready.iter().any(|pod| pod.label(LABEL_ROLE) == role && pod.label(LABEL_REVISION) == revision)
     };
-    let revisions = ready.iter().filter(|pod| !pod.is_router()).map(|pod| pod.label(REVISION_LABEL));
+    let revisions = ready.iter().filter(|pod| !pod.is_router()).map(|pod| pod.label(LABEL_REVISION));
     let mut earlier = revisions.filter(|other| *other != revision);
     let pairs = |other: &str| has("unified", other) || (has("prefill", other) && has("decode", other));
     ready.iter().any(PodView::is_router) && earlier.any(pairs) && is_true(seen.before, Kind::Routable)

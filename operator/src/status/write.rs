@@ -54,8 +54,7 @@ pub async fn write(
         return Ok(false);
     }
     let (namespace, name) = (cluster.namespace().unwrap_or_default(), cluster.name());
-    let patch = patch(cluster.metadata.uid.as_deref(), status);
-    send(&untyped(client, &namespace), &namespace, name, &patch).await
+    send(&untyped(client, &namespace), &namespace, name, &patch(status)).await
 }
 
 /// Says of an object that does not decode into our types that it does not, through an untyped client. Everything else of
@@ -86,8 +85,7 @@ pub async fn write_decode_failed(
     if after == before {
         return Ok(false);
     }
-    let patch = json!({"metadata": {"uid": object.metadata.uid}, "status": {"conditions": after}});
-    send(&api, namespace, name, &patch).await
+    send(&api, namespace, name, &json!({"status": {"conditions": after}})).await
 }
 
 fn untyped(client: &Client, namespace: &str) -> Api<DynamicObject> {
@@ -107,8 +105,9 @@ async fn send(
     }
 }
 
-/// The uid makes it a refusal when another object of the same name has taken the place of this one.
-fn patch(uid: Option<&str>, status: &InferenceClusterStatus) -> Value {
+/// The whole status. A uid beside it would be no precondition: this subresource ignores metadata (tried). An object that
+/// takes the place of another of its name may carry the other's status for a moment, until its own first pass.
+fn patch(status: &InferenceClusterStatus) -> Value {
     let mut status = json!(status);
     let with_nulls = |object: &mut Value, fields: &[&str]| {
         if let Value::Object(object) = object {
@@ -120,7 +119,7 @@ fn patch(uid: Option<&str>, status: &InferenceClusterStatus) -> Value {
     with_nulls(&mut status, &OPTIONAL);
     with_nulls(&mut status["plan"], &["rejected", "notes"]);
     with_nulls(&mut status["queueLimit"], &["tokens"]);
-    json!({"metadata": {"uid": uid}, "status": status})
+    json!({"status": status})
 }
 
 fn gone_or(error: kube::Error, namespace: &str, name: &str) -> Result<bool, WriteError> {
@@ -162,8 +161,7 @@ mod tests {
             queue_limit: Some(QueueLimitStatus::default()),
             ..InferenceClusterStatus::default()
         };
-        let (full, patch) = (json!(full), patch(Some("u"), &sparse));
-        assert_eq!(patch["metadata"], json!({"uid": "u"}));
+        let (full, patch) = (json!(full), patch(&sparse));
         let keys = |value: &Value| {
             let mut keys: Vec<String> = value.as_object().unwrap().keys().cloned().collect();
             keys.sort_unstable();

@@ -21,9 +21,11 @@ const WIDTH: u16 = 118;
 pub(super) fn text(reported: &Reported, now: jiff::Timestamp) -> String {
     let status = &reported.status;
     let mut text = head(reported);
-    let _ = write!(text, "\n{}\n", conditions(&status.conditions, now));
+    if !status.conditions.is_empty() {
+        let _ = write!(text, "\n{}", lines(&conditions(&status.conditions, now)));
+    }
     if let Some(plan) = status.plan.as_ref().filter(|plan| !plan.replicas.is_empty()) {
-        let _ = write!(text, "\n{}\n", replicas(&plan.replicas, &status.host_cache));
+        let _ = write!(text, "\n{}", lines(&replicas(&plan.replicas, &status.host_cache)));
     }
     text
 }
@@ -70,7 +72,7 @@ pub(in crate::cli) fn condition(status: &InferenceClusterStatus, kind: Condition
     status.conditions.iter().find(|condition| condition.type_ == name)
 }
 
-pub(in crate::cli) fn conditions(conditions: &[Condition], now: jiff::Timestamp) -> Table {
+fn conditions(conditions: &[Condition], now: jiff::Timestamp) -> Table {
     let mut table = table(&["CONDITION", "STATUS", "SINCE", "REASON", "MESSAGE"]);
     for condition in conditions {
         table.add_row([
@@ -136,6 +138,12 @@ pub(in crate::cli) fn table(header: &[&str]) -> Table {
     table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Dynamic).set_width(WIDTH);
     table.set_header(header.to_vec());
     table
+}
+
+/// A table without the blanks around it.
+pub(in crate::cli) fn lines(table: &Table) -> String {
+    let text = table.to_string();
+    text.lines().map(|line| format!("{}\n", line.strip_prefix(' ').unwrap_or(line).trim_end())).collect()
 }
 
 /// As kubectl writes ages: `45s`, `12m`, `3h`, `9d`.
