@@ -1,0 +1,233 @@
+//! Engine pods: which are kept, which have to go, which may start.
+//! In: desired replicas, live pods. Out: steps. Never: two pods of one replica, or a pod on GPUs or CPUs that a pod of
+//! this object on its way out still holds (surge 0: there is no room for two).
+//! A pod of an older revision that serves goes only when all newer pods are ready, so a revision that misses its gate
+//! stops with the first of each role; one that does not serve goes at once, so taking a bad change back needs no hands.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use operator_plan::ReplicaPlan;
+use operator_render::{Desired, DesiredReplica, names, present, sealed_hash};
+
+use super::Given;
+use super::child::{Child, Kind, Target, is_ending, label, name};
+use super::steps::{Action, Stage, Todo};
+use crate::live::Live;
+
+/// What becomes of the pods of one replica.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    /// Its pod is there.
+    Kept,
+    /// Its pod is to be created.
+    Missing,
+    /// Something has to go first, or is waited for.
+    Blocked,
+}
+
+/// Steps for all engine replicas.
+pub(crate) fn engines(
+    desired: &Desired,
+    live: &Live,
+    given: &Given,
+    recent: &BTreeMap<String, String>,
+    todo: &mut Todo,
+) {
+    let engines: Vec<&Arc<Pod>> = live.pods.iter().filter(|pod| is_engine(&pod.metadata)).collect();
+    surplus(desired, &engines, todo);
+    let mut turns = Turns::new(desired, &engines);
+    for replica in &desired.replicas {
+        let own: Vec<&Pod> =
+            engines.iter().filter(|pod| is_of(&pod.metadata, replica)).map(AsRef::as_ref).collect();
+        let mut fate = fate(replica, &own, given, &mut turns, todo);
+        if fate == Fate::Missing {
+            fate = may_start(replica, &engines, given, todo);
+        }
+        needs(replica, live, fate, todo);
+        if fate == Fate::Missing {
+            start(replica, recent, todo);
+        }
+    }
+}
+
+/// Pods of replicas that shall not exist.
+fn surplus(desired: &Desired, engines: &[&Arc<Pod>], todo: &mut Todo) {
+    for pod in engines {
+        let meta = &pod.metadata;
+        if !desired.replicas.iter().any(|replica| is_of(meta, replica)) {
+            end(pod, name(meta), todo);
+        }
+    }
+}
+
+/// Which pods of an older revision go in this pass although they serve.
+struct Turns {
+    /// Every pod that is up to date is ready, none is missing, and none is on its way out.
+    open: bool,
+    /// Roles that have had their turn: one pod each.
+    taken: BTreeSet<String>,
+    /// What replicas without any pod need: whoever holds it makes room, or the two would wait for each other.
+    missing: Vec<ReplicaPlan>,
+}
+
+impl Turns {
+    fn new(desired: &Desired, engines: &[&Arc<Pod>]) -> Self {
+        let mut turns = Self { open: true, taken: BTreeSet::new(), missing: Vec::new() };
+        for replica in &desired.replicas {
+            let wanted = name(&replica.pod.metadata);
+            let mut own = engines.iter().filter(|pod| is_of(&pod.metadata, replica)).peekable();
+            if own.peek().is_none() {
+                turns.missing.extend(present(&replica.pod).map(|present| present.replica));
+                turns.open = false;
+            }
+            turns.open &= own.all(|pod| {
+                let outdated = name(&pod.metadata) != wanted;
+                !is_ending(&pod.metadata) && (outdated || is_ready(pod))
+            });
+        }
+        turns
+    }
+
+    fn goes(&mut self, pod: &Pod) -> bool {
+        let role = label(&pod.metadata, names::LABEL_ROLE).unwrap_or_default();
+        let in_the_way = present(pod)
+            .is_some_and(|entry| self.missing.iter().any(|missing| overlaps(missing, &entry.replica)));
+        in_the_way || (self.open && self.taken.insert(role.to_owned()))
+    }
+}
+
+fn fate(replica: &DesiredReplica, own: &[&Pod], given: &Given, turns: &mut Turns, todo: &mut Todo) -> Fate {
+    let wanted = name(&replica.pod.metadata);
+    let mut fate = Fate::Missing;
+    for pod in own {
+        let meta = &pod.metadata;
+        let current = name(meta) == wanted;
+        if is_ending(meta) {
+            todo.wait(format!("pod {} is ending", name(meta)));
+            fate = Fate::Blocked;
+        } else if current && !has_ended(pod) {
+            fate = if fate == Fate::Blocked { fate } else { Fate::Kept };
+        } else if current && let Some(why) = given.held_back.get(&replica.replica) {
+            todo.wait(why.clone());
+            fate = Fate::Blocked;
+        } else {
+            fate = Fate::Blocked;
+            if current || !is_ready(pod) || turns.goes(pod) {
+                end(pod, &replica.replica, todo);
+            } else {
+                todo.wait(format!("pod {} serves until newer pods are ready", name(meta)));
+            }
+        }
+    }
+    fate
+}
+
+/// Whether a missing pod may be created now.
+fn may_start(replica: &DesiredReplica, engines: &[&Arc<Pod>], given: &Given, todo: &mut Todo) -> Fate {
+    if let Some(why) = given.held_back.get(&replica.replica) {
+        todo.wait(why.clone());
+        return Fate::Blocked;
+    }
+    let Some(entry) = present(&replica.pod).map(|present| present.replica) else { return Fate::Missing };
+    let wanted = name(&replica.pod.metadata);
+    let holder = engines.iter().find(|pod| {
+        name(&pod.metadata) != wanted
+            && !has_ended(pod)
+            && !is_of(&pod.metadata, replica)
+            && present(pod).is_some_and(|other| overlaps(&entry, &other.replica))
+    });
+    match holder {
+        Some(pod) => {
+            todo.wait(format!("pod {wanted} waits for what pod {} holds", name(&pod.metadata)));
+            Fate::Blocked
+        }
+        None => Fate::Missing,
+    }
+}
+
+/// Whether two replicas cannot run at once: a plan never gives one GPU to two, or one CPU unless it says so.
+fn overlaps(a: &ReplicaPlan, b: &ReplicaPlan) -> bool {
+    let gpu = a.gpus.iter().any(|gpu| b.gpus.iter().any(|other| other.uuid == gpu.uuid));
+    let shared = a.cpus_shared || b.cpus_shared;
+    let cpu = !shared && a.cpus.iter().any(|cpu| b.cpus.contains(cpu));
+    a.node == b.node && (gpu || cpu)
+}
+
+/// ConfigMap and claim of a replica. They are as old as their pod: what is left of an earlier pod of the same name is
+/// replaced when a new pod is to start, and recreated beside a running one only when it is gone.
+fn needs(replica: &DesiredReplica, live: &Live, fate: Fate, todo: &mut Todo) {
+    if fate == Fate::Blocked {
+        return;
+    }
+    let wanted = name(&replica.config.metadata);
+    let line = &replica.replica;
+    let config = live.config_maps.iter().find(|seen| name(&seen.metadata) == wanted);
+    let mut blocked = None;
+    match config.map(|seen| &seen.metadata) {
+        None => todo.add(Stage::Prepare, line, Action::Create(Child::new(Kind::ConfigMap, &replica.config))),
+        Some(seen) if is_ending(seen) => blocked = Some(format!("ConfigMap {wanted} is ending")),
+        Some(seen) if fate == Fate::Missing && sealed_hash(seen) != sealed_hash(&replica.config.metadata) => {
+            todo.add(Stage::Record, line, Action::Delete(Target::new(Kind::ConfigMap, seen)));
+            todo.add(Stage::Prepare, line, Action::Create(Child::new(Kind::ConfigMap, &replica.config)));
+        }
+        Some(_) => {}
+    }
+    if let Some(claim) = &replica.claim {
+        match live.claims.iter().find(|seen| name(&seen.metadata) == wanted) {
+            None => todo.add(Stage::Prepare, line, Action::Create(Child::new(Kind::ResourceClaim, claim))),
+            Some(seen) if is_ending(&seen.metadata) => {
+                blocked = Some(format!("ResourceClaim {wanted} is ending"));
+            }
+            Some(_) => {}
+        }
+    }
+    if let Some(sentence) = blocked {
+        todo.block(line, sentence);
+    }
+}
+
+fn start(replica: &DesiredReplica, recent: &BTreeMap<String, String>, todo: &mut Todo) {
+    let pod = Child::new(Kind::Pod, &replica.pod);
+    let line = &replica.replica;
+    if todo.is_blocked(line) {
+        return;
+    }
+    if let Some(before) = recent.get(line).filter(|before| **before != pod.name) {
+        todo.add(Stage::Prepare, line, Action::Expect { pod: before.clone() });
+    }
+    todo.add(Stage::Start, line, Action::Create(pod));
+}
+
+/// Deletes a pod, or waits for one that is being deleted.
+fn end(pod: &Pod, line: &str, todo: &mut Todo) {
+    let meta = &pod.metadata;
+    if is_ending(meta) {
+        todo.wait(format!("pod {} is ending", name(meta)));
+    } else {
+        todo.add(Stage::Prepare, line, Action::Delete(Target::new(Kind::Pod, meta)));
+    }
+}
+
+fn is_engine(meta: &ObjectMeta) -> bool {
+    label(meta, names::LABEL_ROLE).is_some_and(|role| role != "router")
+}
+
+/// Role and number say which replica a pod is; its name says what it was made from.
+fn is_of(meta: &ObjectMeta, replica: &DesiredReplica) -> bool {
+    let wanted = &replica.pod.metadata;
+    let same = |key| label(meta, key).is_some() && label(meta, key) == label(wanted, key);
+    same(names::LABEL_ROLE) && same(names::LABEL_REPLICA)
+}
+
+fn has_ended(pod: &Pod) -> bool {
+    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+    matches!(phase, Some("Failed" | "Succeeded"))
+}
+
+fn is_ready(pod: &Pod) -> bool {
+    let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
+    conditions.iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
+}
