@@ -12,7 +12,7 @@ NAME=fathom-cluster                             # control group; a second cluste
 say() { printf '\033[1m== %s\033[0m\n' "$*" >&2; }
 fail() { printf 'cluster: %s\n' "$*" >&2; exit 2; }
 
-for part in programs processes network certificates control_plane worker devices addons images product_images faults down; do
+for part in programs processes network certificates control_plane worker devices addons images product_images faults netpol qemu down; do
     # shellcheck source=/dev/null
     . "$HERE/$part.sh"
 done

@@ -22,6 +22,8 @@ cmd_start() {
         proxy-*) proxy_start "${id#*-}" ;;
         dra-*) dra_start "${id#*-}" ;;
         plugin-*) plugin_start "${id#*-}" ;;
+        qemu) guest_boot ;;
+        netpol-*) netpol_start "${id#*-}" ;;
         *) fail "cannot start '$id'; ./dev cluster status lists what there is" ;;
     esac
 }

@@ -21,7 +21,7 @@ worker_make() {
     until_true "worker $name to boot" 10 test -e "$folder/booted"
     network_worker "$name" "$index"
     containerd_configure "$folder" "$index"
-    kubelet_configure "$name" "$(worker_address "$index")" "$cpu"
+    kubelet_configure "$folder/kubelet" "$name" "$(worker_address "$index")" "$cpu"
     containerd_start "$name"
 }
 
@@ -70,9 +70,14 @@ proxy_start() {
         --conntrack-tcp-timeout-established 0 --conntrack-tcp-timeout-close-wait 0
 }
 
-# restrict_oom_score_adj: sandboxes cannot start on machines without CAP_SYS_RESOURCE otherwise.
 containerd_configure() { # FOLDER INDEX
-    cat >"$1/containerd.toml" <<TOML
+    containerd_settings "$1/cni" "$(base_spec "$1")" >"$1/containerd.toml"
+    worker_cni "$1/cni" "$2"
+}
+
+# restrict_oom_score_adj: sandboxes cannot start on machines without CAP_SYS_RESOURCE otherwise.
+containerd_settings() { # FOLDER-OF-CNI BASE-SPEC
+    cat <<TOML
 version = 3
 root = "/var/lib/containerd"
 state = "/run/containerd"
@@ -86,15 +91,18 @@ state = "/run/containerd"
   cdi_spec_dirs = ["/etc/cdi"]
   [plugins.'io.containerd.cri.v1.runtime'.cni]
     bin_dirs = ["/usr/lib/cni"]
-    conf_dir = "$1/cni"
+    conf_dir = "$1"
   [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc]
     runtime_type = "io.containerd.runc.v2"
-    $(base_spec "$1")
+    $2
     [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc.options]
       SystemdCgroup = false
 TOML
-    # No ipMasq: other workers and NetworkPolicies must see a pod's own address.
-    cat >"$1/cni/10-pods.conflist" <<JSON
+}
+
+# No ipMasq: other workers and NetworkPolicies must see a pod's own address.
+worker_cni() { # FOLDER INDEX
+    cat >"$1/10-pods.conflist" <<JSON
 {"cniVersion": "0.4.0", "name": "pods", "plugins": [
   {"type": "ptp", "ipMasq": false, "ipam": {"type": "host-local", "ranges": [[{"subnet": "$PODS.$2.0/24"}]], "routes": [{"dst": "0.0.0.0/0"}]}},
   {"type": "portmap", "capabilities": {"portMappings": true}}]}
@@ -109,8 +117,8 @@ base_spec() { # FOLDER
     echo "base_runtime_spec = \"$1/base-spec.json\""
 }
 
-kubelet_configure() { # NAME ADDRESS CPU
-    local folder=$STATE/$1/kubelet
+kubelet_configure() { # FOLDER NAME ADDRESS CPU
+    local folder=$1; shift
     certificate "$1" "/O=system:nodes/CN=system:node:$1" "IP:$2,DNS:$1"
     kubeconfig "$1" "$folder/kubeconfig"
     cp "$PKI/ca.crt" "$PKI/$1.crt" "$PKI/$1.key" "$folder/pki/"

@@ -1,6 +1,5 @@
 //! NetworkPolicies, enforced for real by kube-router (`e2e/cluster/netpol.sh`).
 
-use e2e::cluster::root;
 use e2e::kubernetes::api::PODS;
 use e2e::kubernetes::client_pod::ClientPod;
 use e2e::kubernetes::objects::needle;
@@ -13,8 +12,7 @@ use crate::READY;
 #[ignore = "slow: builds and starts kube-router"]
 fn a_strangers_pod_reaches_the_router_and_nothing_else() {
     let kubernetes = Kubernetes::with_fathom(Shape::Plain).unwrap();
-    let script = root().join("e2e/cluster/netpol.sh");
-    let output = run(&script.to_string_lossy(), &["up"], None).unwrap();
+    let output = run("./dev", &["cluster", "netpol"], None).unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 
     let served = Namespace::create(&kubernetes, "guarded", Level::Restricted).unwrap();
@@ -37,6 +35,6 @@ fn a_strangers_pod_reaches_the_router_and_nothing_else() {
     {
         assert!(!stranger.reaches(host, port).unwrap(), "a stranger reaches {who} at {host}:{port}");
     }
-    let down = run(&script.to_string_lossy(), &["down"], None).unwrap();
+    let down = run("./dev", &["cluster", "netpol", "off"], None).unwrap();
     assert!(down.status.success(), "{}", String::from_utf8_lossy(&down.stderr));
 }
