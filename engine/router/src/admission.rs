@@ -75,8 +75,8 @@ pub struct WorkerLoad {
     pub running: u32,
 }
 
-/// One of the two lists of workers; an index counts within its list.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// One of the two lists of workers; an index is a seat of its list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Worker {
     Decode(usize),
     Prefill(usize),
@@ -95,14 +95,45 @@ struct Books {
     bytes_per_token: f64,
 }
 
-impl Ledger {
-    pub fn new(decodes: usize, prefills: usize) -> Self {
-        let books = Books {
-            decodes: vec![Account::default(); decodes],
-            prefills: vec![Account::default(); prefills],
-            bytes_per_token: FIRST_BYTES_PER_TOKEN,
-        };
+impl Default for Ledger {
+    fn default() -> Self {
+        let books =
+            Books { decodes: Vec::new(), prefills: Vec::new(), bytes_per_token: FIRST_BYTES_PER_TOKEN };
         Self { books: Arc::new(Mutex::new(books)) }
+    }
+}
+
+impl Ledger {
+    /// A ledger with so many seats taken.
+    pub fn new(decodes: usize, prefills: usize) -> Self {
+        let ledger = Self::default();
+        let workers = (0..decodes).map(Worker::Decode).chain((0..prefills).map(Worker::Prefill));
+        workers.for_each(|worker| ledger.open(worker));
+        ledger
+    }
+
+    /// Opens a fresh account for a new worker on this seat. Whoever gives out seats asks [`Ledger::is_free`] first: the
+    /// permits of the worker before would end in the account of this one.
+    pub fn open(&self, worker: Worker) {
+        let mut books = self.lock();
+        let (accounts, index) = match worker {
+            Worker::Decode(index) => (&mut books.decodes, index),
+            Worker::Prefill(index) => (&mut books.prefills, index),
+        };
+        if accounts.len() <= index {
+            accounts.resize(index + 1, Account::default());
+        }
+        accounts[index] = Account::default();
+    }
+
+    /// Whether no request holds anything of this seat.
+    pub fn is_free(&self, worker: Worker) -> bool {
+        let books = self.lock();
+        let account = match worker {
+            Worker::Decode(index) => books.decodes.get(index),
+            Worker::Prefill(index) => books.prefills.get(index),
+        };
+        account.is_none_or(|account| account.load().running == 0)
     }
 
     /// Prompt tokens that a body of this size probably holds; at least one.

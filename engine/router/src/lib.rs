@@ -9,4 +9,4 @@ pub mod policy;
 
 pub use admission::{Demand, Ledger, Limits, Permit, Refusal};
 pub use health::{Health, PollResult, RequestResult, WorkerState};
-pub use policy::{Choice, NoWorker, Policy, WorkerView};
+pub use policy::{Choice, NoWorker, Policy, WorkerView, check_usable};

@@ -1,5 +1,5 @@
 //! The router: forwards a request's bytes to a decode and names the prefill that the decode shall use.
-//! In: HTTP/1 requests, readiness and backlog of the workers. Out: the decode's answers, byte for byte.
+//! In: HTTP/1 requests, the list of workers or a cluster's endpoints, readiness and backlog of the workers. Out: the decode's answers, byte for byte.
 //! Never: a body parsed, a 429 retried, an answer buffered.
 //! A request that fails before its first byte gets an error status; one that fails later gets an error event and a
 //! connection that breaks, so that neither a parser nor the transport can take a cut answer for a whole one.
@@ -7,6 +7,7 @@
 mod answer;
 mod body;
 mod bounds;
+mod discovery;
 mod fleet;
 mod headers;
 mod metrics;
@@ -14,6 +15,7 @@ mod poll;
 mod proxy;
 mod record;
 mod relay;
+mod roster;
 mod routes;
 mod server;
 mod socket;
@@ -30,11 +32,15 @@ use std::time::Duration;
 use engine_spec::config::EngineConfig;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use discovery::{Access, Discovery};
 use fleet::Fleet;
 use metrics::Metrics;
+use roster::Roster;
 use upstream::Upstream;
 
 /// Why the router cannot run.
@@ -52,6 +58,8 @@ pub enum RouterError {
 #[derive(Debug)]
 struct Router {
     name: String,
+    roster: watch::Sender<Roster>,
+    discovery: Discovery,
     fleet: Fleet,
     metrics: Metrics,
     upstream: Upstream,
@@ -69,7 +77,9 @@ impl Router {
     fn new(config: &EngineConfig) -> Result<Self, RouterError> {
         Ok(Self {
             name: config.name.clone(),
-            fleet: Fleet::new(config)?,
+            roster: watch::Sender::new(Roster::listed(&config.peers)?),
+            discovery: Discovery::new(config.peers.discovery.is_some()),
+            fleet: Fleet::new(config),
             metrics: Metrics::new(),
             upstream: Upstream::new(),
             bodies: body::Budget::new(),
@@ -106,7 +116,7 @@ pub async fn run(config: EngineConfig) -> Result<(), RouterError> {
         std::future::pending::<()>().await;
     };
     tokio::select! {
-        result = serve(&config, stop.clone(), hurry.clone(), announce) => result,
+        result = serve(&config, Access::InCluster, stop.clone(), hurry.clone(), announce) => result,
         () = watch_signals => Ok(()),
     }
 }
@@ -114,6 +124,7 @@ pub async fn run(config: EngineConfig) -> Result<(), RouterError> {
 /// Serves until `stop`, then drains until all is done, the configured time has passed, or `hurry`.
 async fn serve(
     config: &EngineConfig,
+    access: Access,
     stop: CancellationToken,
     hurry: CancellationToken,
     listening: impl FnOnce(SocketAddr),
@@ -124,12 +135,16 @@ async fn serve(
     let listener =
         TcpListener::bind(address).await.map_err(|source| RouterError::Listen { address, source })?;
     let bound = listener.local_addr().map_err(|source| RouterError::Listen { address, source })?;
-    let mut polls = poll::start(&router);
+    let mut tasks = JoinSet::new();
+    tasks.spawn(poll::keep(Arc::clone(&router), router.roster.subscribe()));
+    if let Some(discovery) = config.peers.discovery.clone() {
+        tasks.spawn(discovery::follow(Arc::clone(&router), discovery, access));
+    }
     listening(bound);
     tracing::info!(name = router.name, %bound, "listening");
     let drain = server::Drain { stop, hurry, timeout: Duration::from_millis(config.drain_timeout_ms) };
     server::serve(&router, listener, drain).await;
-    polls.shutdown().await;
+    tasks.shutdown().await;
     router.upstream.close().await;
     Ok(())
 }

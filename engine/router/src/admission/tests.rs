@@ -25,6 +25,34 @@ fn a_dropped_permit_gives_everything_back() {
 }
 
 #[test]
+fn a_seat_is_free_again_when_its_last_request_has_ended() {
+    let ledger = Ledger::default();
+    let (decode, prefill) = (Worker::Decode(1), Worker::Prefill(0));
+    assert!(ledger.is_free(decode) && ledger.is_free(prefill));
+    ledger.open(decode);
+    ledger.open(prefill);
+    let demand = Demand { decode: 1, prefill: Some(0), body_bytes: 4 };
+    let mut permit = ledger.admit(demand, &OPEN, all).unwrap();
+    permit.computed();
+    assert!(!ledger.is_free(decode) && !ledger.is_free(prefill));
+    drop(permit);
+    assert!(ledger.is_free(decode) && ledger.is_free(prefill));
+    assert!(ledger.is_free(Worker::Decode(0)), "a seat that was skipped is free");
+}
+
+#[test]
+fn a_new_worker_on_a_seat_begins_without_the_reports_of_the_one_before() {
+    let ledger = Ledger::new(1, 0);
+    let poll = ledger.poll_begins(Worker::Decode(0));
+    ledger.reported(Worker::Decode(0), poll, 0);
+    ledger.open(Worker::Decode(0));
+    let demand = Demand { decode: 0, prefill: None, body_bytes: 4000 };
+    let _permit = ledger.admit(demand, &OPEN, all).unwrap();
+    ledger.poll_begins(Worker::Decode(0));
+    assert_eq!(ledger.load(Worker::Decode(0)).backlog_tokens, 1000);
+}
+
+#[test]
 fn a_computed_prompt_leaves_the_backlog_and_its_request_runs_on() {
     let ledger = Ledger::new(1, 1);
     let mut permit = ledger.admit(demand(4000), &OPEN, all).unwrap();

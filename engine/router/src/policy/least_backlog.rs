@@ -1,10 +1,11 @@
 //! The worker that carries the least; equals in turn.
-//! In: the views' loads. Out: the decode with the fewest running requests, the prefill with the fewest tokens to compute.
+//! In: the views' loads. Out: the decode with the fewest running requests, then the prefill of its revision with the
+//! fewest tokens to compute.
 //! Never: randomness.
 //! A decode's time goes into requests that run, a prefill's into tokens that wait, so each list has its own measure; the
 //! other measure decides between equals.
 
-use super::{Choice, NoWorker, Policy, Reason, Role, WorkerView, choose_both};
+use super::{Choice, NoWorker, Policy, Reason, WorkerView, candidates};
 
 #[derive(Debug, Clone, Default)]
 pub struct LeastBacklog {
@@ -13,31 +14,39 @@ pub struct LeastBacklog {
 }
 
 impl Policy for LeastBacklog {
-    fn choose(&mut self, decodes: &[WorkerView], prefills: &[WorkerView]) -> Result<Choice, NoWorker> {
-        let choice = choose_both(
-            decodes,
-            prefills,
-            |candidates, role| {
-                // `min_by_key` keeps the first of equals: the one whose turn it is.
-                let load = |&index: &usize| candidates.views[index].load;
-                match role {
-                    Role::Decode => candidates.after(self.last_decode).min_by_key(|index| {
-                        let load = load(index);
-                        (u64::from(load.running), load.backlog_tokens)
-                    }),
-                    Role::Prefill => candidates.after(self.last_prefill).min_by_key(|index| {
-                        let load = load(index);
-                        (load.backlog_tokens, u64::from(load.running))
-                    }),
-                }
-            },
-            |decode, prefill| Reason::LeastBacklog {
-                decode_running: decodes[decode].load.running,
-                prefill_backlog_tokens: prefill.map_or(0, |index| prefills[index].load.backlog_tokens),
-            },
-        )?;
-        self.last_decode = choice.decode;
-        self.last_prefill = choice.prefill.unwrap_or(0);
-        Ok(choice)
+    fn choose(
+        &mut self,
+        decodes: &[WorkerView<'_>],
+        prefills: Option<&[WorkerView<'_>]>,
+    ) -> Result<Choice, NoWorker> {
+        let from = candidates::decodes(decodes, prefills)?;
+        // `min_by_key` keeps the first of equals: the one whose turn it is.
+        let least = from.after(self.last_decode).min_by_key(|&position| {
+            let load = decodes[position].load;
+            (load.running, load.backlog_tokens)
+        });
+        let decode = least.ok_or(NoWorker::Decode)?;
+        let (prefill, alone) = match prefills {
+            None => (None, from.is_single()),
+            Some(prefills) => {
+                let partners = candidates::prefills(&decodes[decode], prefills);
+                let least = partners.after(self.last_prefill).min_by_key(|&position| {
+                    let load = prefills[position].load;
+                    (load.backlog_tokens, load.running)
+                });
+                (Some(least.ok_or(NoWorker::Pair)?), from.is_single() && partners.is_single())
+            }
+        };
+        let backlog =
+            prefill.zip(prefills).map_or(0, |(position, views)| views[position].load.backlog_tokens);
+        let reason = if alone {
+            Reason::OnlyOnes
+        } else {
+            let decode_running = decodes[decode].load.running;
+            Reason::LeastBacklog { decode_running, prefill_backlog_tokens: backlog }
+        };
+        self.last_decode = decode;
+        self.last_prefill = prefill.unwrap_or(0);
+        Ok(Choice { decode, prefill, reason })
     }
 }

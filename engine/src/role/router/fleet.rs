@@ -1,56 +1,26 @@
 //! The workers as this router sees them, and the choice among them.
-//! In: the configuration, polls, what happens to requests. Out: a [`Placement`] for each admitted request.
+//! In: the roster, polls, what happens to requests. Out: a [`Placement`] for each admitted request.
 //! Never: I/O; a lock held across a wait.
-//! Choice and admission happen under one lock: two requests never see the same free place.
+//! Choice and admission happen under one lock: two requests never see the same free place. Workers come and go; what a
+//! request knows of its worker it holds itself.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+mod seats;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use engine_router::admission::{Worker, WorkerLoad};
-use engine_router::policy::LeastBacklog;
+use engine_router::policy::Reason;
 use engine_router::{
-    Choice, Demand, Health, Ledger, Limits, NoWorker, Permit, Policy, PollResult, Refusal, RequestResult,
-    WorkerState, WorkerView,
+    Demand, Ledger, Limits, NoWorker, Permit, PollResult, Refusal, RequestResult, WorkerState, WorkerView,
+    check_usable,
 };
 use engine_spec::admission::{FIXED_PART_S, queue_limit_tokens};
 use engine_spec::config::{AdmissionConfig, EngineConfig};
-use http::header::HeaderValue;
-use http::uri::Authority;
-use tokio::sync::Notify;
 
-use super::RouterError;
+use super::roster::Roster;
+use seats::{Row, Seat, Seats};
 
-/// A worker's fixed facts, and the traces that answers leave without a lock.
-#[derive(Debug)]
-pub(super) struct Peer {
-    address: String,
-    /// Where to ask; a prefill may have none.
-    http: Option<Authority>,
-    /// A prefill's address for `fathom-prefill`.
-    name_header: HeaderValue,
-    /// Pieces of answers that came from it.
-    pub(super) answer_pieces: AtomicU64,
-    /// Somebody met a failure: poll now.
-    pub(super) suspicion: Notify,
-}
-
-impl Peer {
-    pub(super) fn address(&self) -> &str {
-        &self.address
-    }
-
-    pub(super) fn http(&self) -> Option<&Authority> {
-        self.http.as_ref()
-    }
-
-    pub(super) fn name_header(&self) -> &HeaderValue {
-        &self.name_header
-    }
-
-    pub(super) fn answered_a_piece(&self) {
-        self.answer_pieces.fetch_add(1, Ordering::Relaxed);
-    }
-}
+pub(super) use seats::Peer;
 
 /// What a worker says of its own admission.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -60,32 +30,28 @@ pub(super) struct Report {
     pub(super) tokens_per_second: Option<f64>,
 }
 
-#[derive(Debug)]
-struct Seat {
-    health: Health,
-    report: Report,
-}
-
-#[derive(Debug)]
-struct Seats {
-    decodes: Vec<Seat>,
-    prefills: Vec<Seat>,
-    policy: Box<dyn Policy>,
+/// What a ready worker says of itself.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct SelfReport {
+    pub(super) revision: String,
+    pub(super) admission: Report,
 }
 
 #[derive(Debug)]
 pub(super) struct Fleet {
-    decodes: Vec<Peer>,
-    prefills: Vec<Peer>,
     seats: Mutex<Seats>,
     ledger: Ledger,
     admission: AdmissionConfig,
+    /// Whether a request needs a prefill besides its decode.
+    needs_prefill: bool,
 }
 
 /// Where an admitted request goes.
 #[derive(Debug)]
 pub(super) struct Placement {
-    pub(super) choice: Choice,
+    pub(super) decode: Arc<Peer>,
+    pub(super) prefill: Option<Arc<Peer>>,
+    pub(super) reason: Reason,
     pub(super) permit: Permit,
 }
 
@@ -100,164 +66,153 @@ pub(super) enum NotPlaced {
 
 /// One worker, for `/server_info` and `/metrics`.
 #[derive(Debug, Clone)]
-pub(super) struct WorkerStatus<'a> {
-    pub(super) role: &'static str,
-    pub(super) address: &'a str,
+pub(super) struct WorkerStatus {
+    pub(super) peer: Arc<Peer>,
     pub(super) state: WorkerState,
+    pub(super) revision: Option<Arc<str>>,
     pub(super) load: WorkerLoad,
 }
 
 impl Fleet {
-    /// # Errors
-    /// [`RouterError::Address`] when a peer's address is not `host:port`.
-    pub(super) fn new(config: &EngineConfig) -> Result<Self, RouterError> {
-        let decodes = config.peers.decode.iter().map(|address| peer(address, Some(address), "peers.decode"));
-        let prefills =
-            config.peers.prefill.iter().map(|peers| peer(&peers.grpc, peers.http.as_ref(), "peers.prefill"));
-        let decodes: Vec<Peer> = decodes.collect::<Result<_, _>>()?;
-        let prefills: Vec<Peer> = prefills.collect::<Result<_, _>>()?;
-        let seats = |peers: &[Peer]| peers.iter().map(Seat::new).collect();
-        let state = Seats {
-            decodes: seats(&decodes),
-            prefills: seats(&prefills),
-            policy: Box::new(LeastBacklog::default()),
-        };
-        Ok(Self {
-            ledger: Ledger::new(decodes.len(), prefills.len()),
-            seats: Mutex::new(state),
-            decodes,
-            prefills,
+    /// A fleet without workers.
+    pub(super) fn new(config: &EngineConfig) -> Self {
+        let peers = &config.peers;
+        let found = peers.discovery.as_ref().is_some_and(|discovery| discovery.prefill_service.is_some());
+        Self {
+            ledger: Ledger::default(),
+            seats: Mutex::new(Seats::new()),
             admission: config.admission,
-        })
-    }
-
-    pub(super) fn decodes(&self) -> &[Peer] {
-        &self.decodes
-    }
-
-    pub(super) fn peer(&self, worker: Worker) -> &Peer {
-        match worker {
-            Worker::Decode(index) => &self.decodes[index],
-            Worker::Prefill(index) => &self.prefills[index],
+            needs_prefill: found || !peers.prefill.is_empty(),
         }
     }
 
-    pub(super) fn prefill(&self, index: usize) -> &Peer {
-        &self.prefills[index]
+    /// Takes the roster over; returns the workers that are new.
+    pub(super) fn adopt(&self, roster: &Roster) -> Vec<Arc<Peer>> {
+        self.lock().adopt(roster, &self.ledger)
     }
 
-    pub(super) fn ledger(&self) -> &Ledger {
-        &self.ledger
-    }
-
-    pub(super) fn workers(&self) -> impl Iterator<Item = Worker> + use<> {
-        let decodes = (0..self.decodes.len()).map(Worker::Decode);
-        decodes.chain((0..self.prefills.len()).map(Worker::Prefill))
+    /// Workers that found no seat.
+    pub(super) fn unseated(&self) -> usize {
+        self.lock().unseated()
     }
 
     /// Chooses a pair for a request with a body of this size and admits it.
     ///
     /// # Errors
-    /// [`NotPlaced`] when a role has no usable worker, or the backlog is full.
+    /// [`NotPlaced`] when there is no usable pair, or the backlog is full.
     pub(super) fn place(&self, body_bytes: u64) -> Result<Placement, NotPlaced> {
         let mut seats = self.lock();
-        let decodes = self.views(&seats.decodes, Worker::Decode);
-        let prefills = self.views(&seats.prefills, Worker::Prefill);
-        let choice = seats.policy.choose(&decodes, &prefills)?;
-        let limits = self.limits(&seats);
-        let demand = Demand { decode: choice.decode, prefill: choice.prefill, body_bytes };
-        let permit = self.ledger.admit(demand, &limits, |index| decodes[index].state.takes_requests())?;
-        Ok(Placement { choice, permit })
+        let limits = self.limits(&seats.decodes);
+        let Seats { decodes, prefills, policy } = &mut *seats;
+        let decode_views = self.views(decodes);
+        let prefill_views = self.needs_prefill.then(|| self.views(prefills));
+        let choice = policy.choose(&decode_views, prefill_views.as_deref())?;
+        // Positions count those who are there; a request remembers whom it got.
+        let decode = decodes.taken().nth(choice.decode).ok_or(NoWorker::Decode)?;
+        let prefill = choice.prefill.and_then(|position| prefills.taken().nth(position));
+        let demand = Demand {
+            decode: index(&decode.peer),
+            prefill: prefill.map(|seat| index(&seat.peer)),
+            body_bytes,
+        };
+        let permit = self.ledger.admit(demand, &limits, |index| is_usable(decodes, index))?;
+        let (decode, prefill) = (Arc::clone(&decode.peer), prefill.map(|seat| Arc::clone(&seat.peer)));
+        Ok(Placement { decode, prefill, reason: choice.reason, permit })
     }
 
     /// A decode for a question that computes nothing.
     ///
     /// # Errors
     /// [`NoWorker`] when no decode is usable.
-    pub(super) fn any_decode(&self) -> Result<usize, NoWorker> {
+    pub(super) fn any_decode(&self) -> Result<Arc<Peer>, NoWorker> {
         let mut seats = self.lock();
-        let decodes = self.views(&seats.decodes, Worker::Decode);
-        seats.policy.choose(&decodes, &[]).map(|choice| choice.decode)
+        let Seats { decodes, policy, .. } = &mut *seats;
+        let choice = policy.choose(&self.views(decodes), None)?;
+        decodes.taken().nth(choice.decode).map(|seat| Arc::clone(&seat.peer)).ok_or(NoWorker::Decode)
     }
 
     /// # Errors
-    /// [`NoWorker`]: the role that has no usable worker.
+    /// [`NoWorker`]: what is missing for a request.
     pub(super) fn ready(&self) -> Result<(), NoWorker> {
         let seats = self.lock();
-        let usable = |seats: &[Seat]| seats.iter().any(|seat| seat.health.state().takes_requests());
-        if !usable(&seats.decodes) {
-            return Err(NoWorker::Decode);
-        }
-        if !seats.prefills.is_empty() && !usable(&seats.prefills) {
-            return Err(NoWorker::Prefill);
-        }
-        Ok(())
+        let prefills = self.needs_prefill.then(|| self.views(&seats.prefills));
+        check_usable(&self.views(&seats.decodes), prefills.as_deref())
     }
 
     /// Backlog and limit of the usable decodes.
     pub(super) fn backlog(&self) -> (u64, Limits) {
         let seats = self.lock();
-        let counts = |index: usize| seats.decodes[index].health.state().takes_requests();
-        (self.ledger.totals(counts).0, self.limits(&seats))
+        let backlog = self.ledger.totals(|index| is_usable(&seats.decodes, index)).0;
+        (backlog, self.limits(&seats.decodes))
     }
 
-    pub(super) fn status(&self) -> Vec<WorkerStatus<'_>> {
+    pub(super) fn status(&self) -> Vec<WorkerStatus> {
         let seats = self.lock();
-        let of = |worker| {
-            let (role, seat) = match worker {
-                Worker::Decode(index) => ("decode", &seats.decodes[index]),
-                Worker::Prefill(index) => ("prefill", &seats.prefills[index]),
-            };
-            let address = self.peer(worker).address();
-            WorkerStatus { role, address, state: seat.health.state(), load: self.ledger.load(worker) }
+        let of = |seat: &Seat| WorkerStatus {
+            peer: Arc::clone(&seat.peer),
+            state: seat.state(),
+            revision: seat.revision.clone(),
+            load: self.ledger.load(seat.peer.worker()),
         };
-        self.workers().map(of).collect()
+        seats.decodes.taken().chain(seats.prefills.taken()).map(of).collect()
     }
 
-    pub(super) fn polled(&self, worker: Worker, result: PollResult) {
-        self.change(worker, |health| health.polled(result));
+    /// A question for the worker's own backlog goes out; the number belongs to its answer. `None`: it has left.
+    pub(super) fn poll_begins(&self, peer: &Arc<Peer>) -> Option<u64> {
+        self.lock().seat(peer).map(|seat| self.ledger.poll_begins(seat.peer.worker()))
     }
 
-    /// What happened to a request at `worker`; a failure is followed by a poll at once.
-    pub(super) fn requested(&self, worker: Worker, result: RequestResult) {
-        self.change(worker, |health| health.requested(result));
+    pub(super) fn polled(&self, peer: &Arc<Peer>, result: PollResult) {
+        self.change(peer, |seat| seat.health.polled(result));
+    }
+
+    /// The worker is ready and said this of itself; `None`: it did not answer. It is given requests only when it has
+    /// once said which revision it is.
+    pub(super) fn polled_ready(&self, peer: &Arc<Peer>, poll: u64, said: Option<SelfReport>) {
+        self.change(peer, |seat| {
+            let said_now = said.is_some();
+            let SelfReport { revision, admission } = said.unwrap_or_default();
+            if said_now && seat.revision.as_deref() != Some(revision.as_str()) {
+                seat.revision = Some(revision.into());
+            }
+            seat.report = admission;
+            let known = seat.revision.is_some();
+            seat.health.polled(if known { PollResult::Ready } else { PollResult::NotReady });
+            match admission.backlog_tokens {
+                Some(tokens) => self.ledger.reported(peer.worker(), poll, tokens),
+                None => self.ledger.forget_report(peer.worker()),
+            }
+        });
+    }
+
+    /// What happened to a request at `peer`; a failure is followed by a poll at once.
+    pub(super) fn requested(&self, peer: &Arc<Peer>, result: RequestResult) {
+        self.change(peer, |seat| seat.health.requested(result));
         if !matches!(result, RequestResult::Status(..500)) {
-            self.peer(worker).suspicion.notify_one();
+            peer.suspicion.notify_one();
         }
     }
 
-    pub(super) fn reported(&self, worker: Worker, poll: u64, report: Report) {
-        self.lock().seat(worker).report = report;
-        match report.backlog_tokens {
-            Some(tokens) => self.ledger.reported(worker, poll, tokens),
-            None => self.ledger.forget_report(worker),
-        }
-    }
-
-    fn change(&self, worker: Worker, change: impl FnOnce(&mut Health)) {
-        let (before, after) = {
-            let mut seats = self.lock();
-            let seat = seats.seat(worker);
-            let before = seat.health.state();
-            change(&mut seat.health);
-            (before, seat.health.state())
-        };
-        if before != after {
-            tracing::info!(
-                worker = self.peer(worker).address(),
-                before = before.label(),
-                after = after.label(),
-                "worker state changed"
-            );
-        }
+    /// What is learned of a worker that has left changes nothing: its seat may be another's.
+    fn change(&self, peer: &Arc<Peer>, change: impl FnOnce(&mut Seat)) {
+        let mut seats = self.lock();
+        let Some(seat) = seats.seat(peer) else { return };
+        let before = seat.state();
+        change(seat);
+        let after = seat.state();
         if !after.takes_requests() {
-            self.ledger.forget_report(worker);
+            self.ledger.forget_report(peer.worker());
+        }
+        drop(seats);
+        if before != after {
+            let (before, after) = (before.label(), after.label());
+            tracing::info!(worker = peer.address(), before, after, "worker state changed");
         }
     }
 
     /// The limits of all usable decodes together: the object's figure, or that of its speed, or what each one reports.
-    fn limits(&self, seats: &Seats) -> Limits {
-        let usable = || seats.decodes.iter().filter(|seat| seat.health.state().takes_requests());
+    fn limits(&self, decodes: &Row) -> Limits {
+        let usable = || decodes.taken().filter(|seat| seat.state().takes_requests());
         let tokens = usable()
             .map(|seat| self.limit_of(seat))
             .try_fold(0_u64, |sum, limit| Some(sum.saturating_add(limit?)));
@@ -280,12 +235,13 @@ impl Fleet {
             .or(seat.report.limit_tokens)
     }
 
-    fn views(&self, seats: &[Seat], worker: impl Fn(usize) -> Worker) -> Vec<WorkerView> {
-        let view = |(index, seat): (usize, &Seat)| WorkerView {
-            state: seat.health.state(),
-            load: self.ledger.load(worker(index)),
+    fn views<'a>(&self, row: &'a Row) -> Vec<WorkerView<'a>> {
+        let view = |seat: &'a Seat| WorkerView {
+            state: seat.state(),
+            load: self.ledger.load(seat.peer.worker()),
+            revision: seat.revision.as_deref(),
         };
-        seats.iter().enumerate().map(view).collect()
+        row.taken().map(view).collect()
     }
 
     /// Every change is complete before the lock is given back, so a poisoned lock guards whole seats.
@@ -294,36 +250,16 @@ impl Fleet {
     }
 }
 
-impl Seat {
-    fn new(peer: &Peer) -> Self {
-        let health = if peer.http.is_some() { Health::unknown() } else { Health::assumed_ready() };
-        Self { health, report: Report::default() }
+fn is_usable(row: &Row, index: usize) -> bool {
+    row.get(index).is_some_and(|seat| seat.state().takes_requests())
+}
+
+/// The seat of a peer, as the ledger numbers it.
+fn index(peer: &Peer) -> usize {
+    match peer.worker() {
+        Worker::Decode(index) | Worker::Prefill(index) => index,
     }
 }
 
-impl Seats {
-    fn seat(&mut self, worker: Worker) -> &mut Seat {
-        match worker {
-            Worker::Decode(index) => &mut self.decodes[index],
-            Worker::Prefill(index) => &mut self.prefills[index],
-        }
-    }
-}
-
-fn peer(name: &str, http: Option<&String>, field: &'static str) -> Result<Peer, RouterError> {
-    Ok(Peer {
-        address: name.to_owned(),
-        http: http.map(|address| authority(address, field)).transpose()?,
-        name_header: HeaderValue::from_str(authority(name, field)?.as_str())
-            .map_err(|_| RouterError::Address { field, address: name.to_owned() })?,
-        answer_pieces: AtomicU64::new(0),
-        suspicion: Notify::new(),
-    })
-}
-
-fn authority(address: &str, field: &'static str) -> Result<Authority, RouterError> {
-    let parsed = address.parse::<Authority>().ok();
-    parsed
-        .filter(|authority| authority.port_u16().is_some() && !authority.as_str().contains('@'))
-        .ok_or_else(|| RouterError::Address { field, address: address.to_owned() })
-}
+#[cfg(test)]
+mod tests;

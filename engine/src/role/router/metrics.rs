@@ -8,6 +8,8 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
+use super::discovery::Seen;
+
 type Labels<const N: usize> = [(&'static str, &'static str); N];
 
 /// How a request ended, once for each.
@@ -102,6 +104,10 @@ pub(super) struct Metrics {
     running: Gauge,
     backlog_tokens: Gauge,
     limit_tokens: Gauge,
+    synced: Gauge,
+    stale_seconds: Gauge,
+    discovery_failures: Gauge,
+    unseated: Gauge,
 }
 
 /// What is true at the moment of a scrape.
@@ -113,6 +119,9 @@ pub(super) struct Snapshot {
     pub(super) limit_tokens: Option<u64>,
     /// Role, state, number of workers.
     pub(super) workers: Vec<(&'static str, &'static str, usize)>,
+    pub(super) discovery: Seen,
+    /// Workers that found no seat.
+    pub(super) unseated: usize,
 }
 
 impl Metrics {
@@ -127,6 +136,10 @@ impl Metrics {
             running: Gauge::default(),
             backlog_tokens: Gauge::default(),
             limit_tokens: Gauge::default(),
+            synced: Gauge::default(),
+            stale_seconds: Gauge::default(),
+            discovery_failures: Gauge::default(),
+            unseated: Gauge::default(),
             registry: Registry::default(),
         };
         registry.register("fathom_requests", "Requests by how they ended", requests);
@@ -147,7 +160,24 @@ impl Metrics {
             "Backlog beyond which requests are refused; -1 while unknown",
             metrics.limit_tokens.clone(),
         );
+        metrics.register_discovery(&mut registry);
         Self { registry, ..metrics }
+    }
+
+    fn register_discovery(&self, registry: &mut Registry) {
+        let gauges = [
+            (
+                "synced",
+                "1 while the list of workers is current, 0 while the last known one is used",
+                &self.synced,
+            ),
+            ("stale_seconds", "How long the list of workers has not been current", &self.stale_seconds),
+            ("failures", "Times that the list of workers was lost", &self.discovery_failures),
+            ("unseated_workers", "Workers beyond those that a router can have", &self.unseated),
+        ];
+        for (name, help, gauge) in gauges {
+            registry.register(format!("fathom_discovery_{name}"), help, gauge.clone());
+        }
     }
 
     pub(super) fn ended(&self, outcome: Outcome) {
@@ -163,6 +193,10 @@ impl Metrics {
         self.running.set(gauge(now.running as u64));
         self.backlog_tokens.set(gauge(now.backlog_tokens));
         self.limit_tokens.set(now.limit_tokens.map_or(-1, gauge));
+        self.synced.set(i64::from(now.discovery.stale.is_none()));
+        self.stale_seconds.set(now.discovery.stale.map_or(0, |stale| gauge(stale.as_secs())));
+        self.discovery_failures.set(gauge(now.discovery.failures));
+        self.unseated.set(gauge(now.unseated as u64));
         for &(role, state, count) in &now.workers {
             self.workers.get_or_create(&[("role", role), ("state", state)]).set(gauge(count as u64));
         }
@@ -187,7 +221,10 @@ mod tests {
         for (times, outcome) in Outcome::ALL.into_iter().enumerate() {
             (0..times).for_each(|_| metrics.ended(outcome));
         }
-        let now = Snapshot { running: 3, backlog_tokens: 7, limit_tokens: None, workers: Vec::new() };
+        let discovery = Seen { source: "list", stale: None, failures: 0 };
+        let (workers, unseated) = (Vec::new(), 0);
+        let now =
+            Snapshot { running: 3, backlog_tokens: 7, limit_tokens: None, workers, discovery, unseated };
         let text = metrics.text(&now);
         for (times, outcome) in Outcome::ALL.into_iter().enumerate() {
             let line = format!("fathom_requests_total{{outcome=\"{}\"}} {times}\n", outcome.label());

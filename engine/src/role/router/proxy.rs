@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use engine_router::admission::Worker;
 use engine_router::{NoWorker, Permit, RequestResult};
 use http::header::{ALLOW, CONNECTION, HeaderValue};
 use http::request::Parts;
@@ -17,7 +16,7 @@ use hyper::body::Incoming;
 
 use super::answer::{self, Answer};
 use super::bounds::Bounds;
-use super::fleet::NotPlaced;
+use super::fleet::{NotPlaced, Peer, Placement};
 use super::metrics::Outcome;
 use super::record::Record;
 use super::relay::{Begun, Relay};
@@ -66,7 +65,7 @@ enum Kind {
 /// The head of a decode's answer, and what the request holds.
 struct Answered {
     response: Response<Incoming>,
-    decode: usize,
+    decode: Arc<Peer>,
     permit: Option<Permit>,
 }
 
@@ -133,15 +132,15 @@ async fn ask_a_decode(
             // The first decode was the only one: its failure is the better answer.
             Err(error) => return Err(unreachable.unwrap_or(error).into()),
         };
-        record.sent_to(placed.decode);
-        match router.upstream.send(request_for(router, &head, body.clone(), &placed, record)).await {
+        record.sent_to(&placed.decode);
+        match router.upstream.send(request_for(&head, body.clone(), &placed, record)).await {
             Ok(response) => return take_head(router, placed, response).await,
             Err(SendError::Connect(error)) => {
                 unreachable =
-                    Some(decode_failed(router, placed.decode, RequestResult::ConnectFailed, &error));
+                    Some(decode_failed(router, &placed.decode, RequestResult::ConnectFailed, &error));
             }
             Err(SendError::Broken(error)) => {
-                return Err(decode_failed(router, placed.decode, RequestResult::Broken, &error).into());
+                return Err(decode_failed(router, &placed.decode, RequestResult::Broken, &error).into());
             }
         }
     }
@@ -150,8 +149,8 @@ async fn ask_a_decode(
 
 /// The workers of one try.
 struct Placed {
-    decode: usize,
-    prefill: Option<usize>,
+    decode: Arc<Peer>,
+    prefill: Option<Arc<Peer>>,
     permit: Option<Permit>,
 }
 
@@ -165,23 +164,18 @@ fn place(router: &Router, kind: Kind, body_bytes: u64) -> Result<Placed, ApiErro
         NotPlaced::NoWorker(error) => unavailable(error),
         NotPlaced::Refused(refusal) => ApiError::queue_full(refusal.to_string(), refusal.retry_after_s()),
     })?;
-    let choice = placement.choice;
-    tracing::debug!(decode = choice.decode, prefill = choice.prefill, reason = %choice.reason, "placed");
-    Ok(Placed { decode: choice.decode, prefill: choice.prefill, permit: Some(placement.permit) })
+    let Placement { decode, prefill, reason, permit } = placement;
+    let prefill_address = prefill.as_ref().map(|peer| peer.address());
+    tracing::debug!(decode = decode.address(), prefill = prefill_address, %reason, "placed");
+    Ok(Placed { decode, prefill, permit: Some(permit) })
 }
 
-fn request_for(
-    router: &Router,
-    head: &Parts,
-    body: Bytes,
-    placed: &Placed,
-    record: &Record,
-) -> Request<Full<Bytes>> {
-    let prefill = placed.prefill.map(|index| router.fleet.prefill(index).name_header());
+fn request_for(head: &Parts, body: Bytes, placed: &Placed, record: &Record) -> Request<Full<Bytes>> {
+    let prefill = placed.prefill.as_ref().map(|peer| peer.name_header());
     let path = head.uri.path_and_query().cloned().unwrap_or_else(|| PathAndQuery::from_static("/"));
     let mut request = Request::new(Full::new(body));
     *request.method_mut() = head.method.clone();
-    if let Some(authority) = router.fleet.decodes()[placed.decode].http() {
+    if let Some(authority) = placed.decode.http() {
         *request.uri_mut() = upstream::uri(authority, path);
     }
     *request.headers_mut() = headers::to_decode(&head.headers, prefill, &record.request_id);
@@ -190,14 +184,14 @@ fn request_for(
 
 fn decode_failed(
     router: &Router,
-    decode: usize,
+    decode: &Arc<Peer>,
     result: RequestResult,
     error: &hyper_util::client::legacy::Error,
 ) -> ApiError {
-    let address = router.fleet.decodes()[decode].address();
+    let address = decode.address();
     let cause = std::error::Error::source(error).map(ToString::to_string).unwrap_or_default();
     tracing::warn!(decode = address, %error, cause, "a decode failed before it answered");
-    router.fleet.requested(Worker::Decode(decode), result);
+    router.fleet.requested(decode, result);
     let (kind, message) = match result {
         RequestResult::ConnectFailed => ("connect", "the engine cannot be reached; try again shortly"),
         RequestResult::Broken | RequestResult::Status(_) => {
@@ -228,13 +222,13 @@ async fn take_head(
 
 /// 502 from a decode means that its prefill failed, so the prefill is to blame.
 fn judge(router: &Router, placed: &Placed, status: StatusCode) {
-    let (worker, role) = match placed.prefill {
-        Some(prefill) if status == StatusCode::BAD_GATEWAY => (Worker::Prefill(prefill), "prefill"),
-        _ => (Worker::Decode(placed.decode), "decode"),
+    let peer = match &placed.prefill {
+        Some(prefill) if status == StatusCode::BAD_GATEWAY => prefill,
+        _ => &placed.decode,
     };
-    router.fleet.requested(worker, RequestResult::Status(status.as_u16()));
+    router.fleet.requested(peer, RequestResult::Status(status.as_u16()));
     if status.is_server_error() && status != StatusCode::SERVICE_UNAVAILABLE {
-        router.metrics.upstream_failed(role, "status");
+        router.metrics.upstream_failed(peer.role(), "status");
     }
 }
 

@@ -11,6 +11,7 @@ use http::header::HeaderValue;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use super::Router;
+use super::fleet::Peer;
 use super::metrics::Outcome;
 
 /// Makes request ids that are unique among all routers without asking anybody.
@@ -38,7 +39,7 @@ pub(super) struct Record {
     pub(super) request_id: HeaderValue,
     started: Instant,
     outcome: Outcome,
-    decode: Option<usize>,
+    decode: Option<Arc<Peer>>,
     _in_flight: TaskTrackerToken,
 }
 
@@ -54,8 +55,8 @@ impl Record {
         }
     }
 
-    pub(super) fn sent_to(&mut self, decode: usize) {
-        self.decode = Some(decode);
+    pub(super) fn sent_to(&mut self, decode: &Arc<Peer>) {
+        self.decode = Some(Arc::clone(decode));
     }
 
     pub(super) fn ends(&mut self, outcome: Outcome) {
@@ -69,7 +70,7 @@ impl Drop for Record {
         tracing::info!(
             request_id = self.request_id.to_str().unwrap_or_default(),
             outcome = self.outcome.label(),
-            decode = self.decode.map(|index| self.router.fleet.decodes()[index].address()),
+            decode = self.decode.as_ref().map(|peer| peer.address()),
             ms = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX),
             "request ended"
         );

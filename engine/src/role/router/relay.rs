@@ -9,13 +9,13 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use engine_router::admission::Worker;
 use engine_router::{Permit, RequestResult};
 use http::HeaderMap;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 
 use super::Router;
 use super::bounds::{Bounds, Ending};
+use super::fleet::Peer;
 use super::headers;
 use super::metrics::Outcome;
 use super::record::Record;
@@ -34,7 +34,7 @@ pub(super) struct RelayError;
 #[derive(Debug)]
 pub(super) struct Relay {
     router: Arc<Router>,
-    decode: usize,
+    decode: Arc<Peer>,
     state: State,
     permit: Option<Permit>,
     record: Record,
@@ -56,7 +56,7 @@ enum State {
 /// What is known of an answer when its head has come.
 #[derive(Debug)]
 pub(super) struct Begun {
-    pub(super) decode: usize,
+    pub(super) decode: Arc<Peer>,
     pub(super) permit: Option<Permit>,
     pub(super) record: Record,
     pub(super) bounds: Bounds,
@@ -123,7 +123,7 @@ impl Relay {
         if let Some(data) = frame.data_ref()
             && !data.is_empty()
         {
-            self.router.fleet.decodes()[self.decode].answered_a_piece();
+            self.decode.answered_a_piece();
             self.permit.iter_mut().for_each(Permit::computed);
             self.events.iter_mut().for_each(|events| events.pass(data));
         }
@@ -139,10 +139,9 @@ impl Relay {
     }
 
     fn decode_broke(&mut self, error: &hyper::Error) -> Poll<Option<Result<Frame<Bytes>, RelayError>>> {
-        let address = self.router.fleet.decodes()[self.decode].address();
-        tracing::warn!(decode = address, %error, "the answer broke off");
+        tracing::warn!(decode = self.decode.address(), %error, "the answer broke off");
         self.router.metrics.upstream_failed("decode", "broken");
-        self.router.fleet.requested(Worker::Decode(self.decode), RequestResult::Broken);
+        self.router.fleet.requested(&self.decode, RequestResult::Broken);
         let error = ApiError::bad_gateway("the engine's answer broke off; what came so far is incomplete");
         self.fail(&error, Outcome::Broken)
     }

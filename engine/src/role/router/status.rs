@@ -19,14 +19,17 @@ pub(super) fn alive() -> Response<Answer> {
     answer::own(StatusCode::OK, "text/plain", Bytes::from_static(b"ok\n"))
 }
 
-/// Ready while a decode and a prefill are, and no drain has begun.
+/// Ready while a decode and a prefill of one revision are, and no drain has begun; otherwise what is missing.
 pub(super) fn ready(router: &Router) -> Response<Answer> {
     if router.draining() {
         return answer::error(&ApiError::unavailable("the router is shutting down"));
     }
     match router.fleet.ready() {
         Ok(()) => answer::own(StatusCode::OK, "text/plain", Bytes::from_static(b"ready\n")),
-        Err(error) => answer::error(&ApiError::unavailable(error.to_string())),
+        Err(error) => {
+            let why = router.discovery.trouble().map_or_else(String::new, |why| format!("; {why}"));
+            answer::error(&ApiError::unavailable(format!("{error}{why}")))
+        }
     }
 }
 
@@ -34,7 +37,9 @@ pub(super) fn metrics(router: &Router) -> Response<Answer> {
     let (backlog_tokens, limits) = router.fleet.backlog();
     let workers = count_by_state(router);
     let running = router.in_flight.len();
-    let now = Snapshot { running, backlog_tokens, limit_tokens: limits.tokens, workers };
+    let discovery = router.discovery.seen();
+    let unseated = router.fleet.unseated();
+    let now = Snapshot { running, backlog_tokens, limit_tokens: limits.tokens, workers, discovery, unseated };
     answer::own(StatusCode::OK, OPEN_METRICS, Bytes::from(router.metrics.text(&now)))
 }
 
@@ -47,7 +52,7 @@ fn count_by_state(router: &Router) -> Vec<(&'static str, &'static str, usize)> {
         }
     }
     for worker in router.fleet.status() {
-        *counts.entry((worker.role, worker.state.label())).or_default() += 1;
+        *counts.entry((worker.peer.role(), worker.state.label())).or_default() += 1;
     }
     counts.into_iter().map(|((role, state), count)| (role, state, count)).collect()
 }
@@ -67,16 +72,30 @@ pub(super) fn server_info(router: &Router) -> Response<Answer> {
             "maxQueuedRequests": limits.requests,
             "prefillTokensPerSecond": limits.tokens_per_second,
         },
+        "discovery": discovery_json(router),
         "workers": workers,
     });
     answer::json(StatusCode::OK, &info)
 }
 
-fn worker_json(worker: &super::fleet::WorkerStatus<'_>) -> serde_json::Value {
+fn discovery_json(router: &Router) -> serde_json::Value {
+    let seen = router.discovery.seen();
     json!({
-        "role": worker.role,
-        "address": worker.address,
+        "source": seen.source,
+        "synced": seen.stale.is_none(),
+        "staleSeconds": seen.stale.map_or(0, |stale| stale.as_secs()),
+        "failures": seen.failures,
+        "error": router.discovery.trouble(),
+        "unseated": router.fleet.unseated(),
+    })
+}
+
+fn worker_json(worker: &super::fleet::WorkerStatus) -> serde_json::Value {
+    json!({
+        "role": worker.peer.role(),
+        "address": worker.peer.address(),
         "state": worker.state.label(),
+        "revision": worker.revision.as_deref(),
         "backlogTokens": worker.load.backlog_tokens,
         "waiting": worker.load.waiting,
         "running": worker.load.running,

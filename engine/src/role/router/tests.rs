@@ -1,7 +1,9 @@
 //! The router between mock workers and a raw client, over real sockets, byte by byte.
 
 mod answers;
+mod api;
 mod client;
+mod discovery;
 mod drain;
 mod failures;
 mod load;
@@ -16,6 +18,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::RouterError;
+use super::discovery::Access;
 use client::{Exchange, get};
 use mock::Mock;
 
@@ -73,12 +76,16 @@ impl Bench {
     async fn start_with(decodes: Vec<Mock>, prefill: Mock, change: Change) -> Self {
         let mut config = config(&decodes, &prefill);
         change(&mut config);
+        Self::serve(config, Access::InCluster, decodes, prefill).await
+    }
+
+    async fn serve(config: EngineConfig, access: Access, decodes: Vec<Mock>, prefill: Mock) -> Self {
         let (stop, hurry) = (CancellationToken::new(), CancellationToken::new());
         let (announce, announced) = tokio::sync::oneshot::channel();
         let mut router = JoinSet::new();
         let tokens = (stop.clone(), hurry.clone());
         router.spawn(async move {
-            super::serve(&config, tokens.0, tokens.1, |address| announce.send(address).unwrap()).await
+            super::serve(&config, access, tokens.0, tokens.1, |address| announce.send(address).unwrap()).await
         });
         let address = announced.await.unwrap();
         Self { address, stop, hurry, router, decodes, prefill }

@@ -185,6 +185,7 @@ async fn a_port_in_use_is_an_error() {
     let mut config = config(&decodes, &prefill);
     config.listen.http = prefill.address().parse().unwrap();
     let tokens = (CancellationToken::new(), CancellationToken::new());
-    let error = crate::role::router::serve(&config, tokens.0, tokens.1, |_| {}).await.unwrap_err();
+    let error =
+        crate::role::router::serve(&config, Access::InCluster, tokens.0, tokens.1, |_| {}).await.unwrap_err();
     assert!(error.to_string().contains(prefill.address()), "{error}");
 }

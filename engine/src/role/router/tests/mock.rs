@@ -67,6 +67,10 @@ pub(super) struct Mock {
 
 impl Mock {
     pub(super) async fn start() -> Self {
+        Self::start_at(SocketAddr::from(([127, 0, 0, 1], 0))).await
+    }
+
+    pub(super) async fn start_at(bound: SocketAddr) -> Self {
         let state = Arc::new(State {
             ready: AtomicBool::new(true),
             script: Mutex::new(Script::Raw(json_answer("{}"))),
@@ -76,7 +80,6 @@ impl Mock {
             written: AtomicU64::new(0),
             release: Semaphore::new(0),
         });
-        let bound = SocketAddr::from(([127, 0, 0, 1], 0));
         let mut mock = Self { address: String::new(), bound, state, server: JoinSet::new() };
         mock.come_back().await;
         mock
@@ -99,6 +102,10 @@ impl Mock {
         self.server.shutdown().await;
     }
 
+    pub(super) fn bound(&self) -> SocketAddr {
+        self.bound
+    }
+
     pub(super) fn address(&self) -> &str {
         &self.address
     }
@@ -114,6 +121,10 @@ impl Mock {
     pub(super) fn streams(&self, pieces: &[&str], end: End) {
         let pieces = pieces.iter().map(|piece| piece.as_bytes().to_vec()).collect();
         self.does(Script::Pieces { content_type: "text/event-stream", pieces, end });
+    }
+
+    pub(super) fn is_of_revision(&self, revision: &str) {
+        *self.state.info.lock().unwrap() = serde_json::json!({"revision": revision}).to_string();
     }
 
     pub(super) fn reports(&self, admission: &serde_json::Value) {
