@@ -1,41 +1,127 @@
-//! Binds the process to the planned CPUs, and says how its memory follows.
-//! In: the binding of the configuration. Out: a [`Report`] of what was asked and what holds.
-//! Never: a refusal to start: a process on the wrong CPUs is slow, not wrong, and says so.
-//! Called before any thread exists: threads inherit the binding. Memory is placed softly: Linux gives pages from the node
-//! of the CPU that touches them first, so memory is on the planned node when all planned CPUs belong to it.
-//! Source: sched_setaffinity(2), set_mempolicy(2) (MPOL_DEFAULT).
+//! Binds the process to the planned CPUs and NUMA node, and says what holds.
+//! In: the binding of the configuration. Out: a [`Report`] of what was asked, what was achieved, and why not.
+//! Never: a refusal to start: a process on the wrong CPUs is slow, not wrong. One whose binding is required stays up
+//! and unready instead, and says why.
+//! Called before any thread exists: threads inherit affinity and memory policy.
+//! Sources: sched_setaffinity(2), set_mempolicy(2), numa(7).
+
+mod memory;
+mod numa_maps;
 
 use std::collections::BTreeSet;
-use std::path::Path;
 
 use engine_spec::config::BindingConfig;
+use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use serde::Serialize;
+
+pub use numa_maps::{PagesByNode, pages_by_node};
 
 /// What was asked for and what holds.
 #[derive(Debug, Clone, Serialize, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct Report {
-    /// `bound to 0-3`, `not asked`, or why not.
-    pub cpus: String,
-    pub memory: String,
+    pub cpus: Bound,
+    pub memory: Bound,
     pub threads: usize,
+}
+
+/// One resource.
+#[derive(Debug, Clone, Serialize, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct Bound {
+    /// As the configuration says it.
+    pub asked: Option<String>,
+    pub state: State,
+    /// Why it is not achieved, and what to do.
+    pub error: Option<String>,
+    /// Without it the process is never ready.
+    pub required: bool,
+}
+
+#[derive(Debug, Clone, Copy, Serialize, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub enum State {
+    Achieved,
+    Refused,
+    /// It was not refused, and it cannot be seen whether it holds.
+    Unknown,
+    NotAsked,
+}
+
+impl State {
+    /// As `/server_info` and metrics write it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            State::Achieved => "achieved",
+            State::Refused => "refused",
+            State::Unknown => "unknown",
+            State::NotAsked => "notAsked",
+        }
+    }
+}
+
+impl Bound {
+    fn not_asked() -> Self {
+        Self { asked: None, state: State::NotAsked, error: None, required: false }
+    }
+
+    fn of(asked: String, required: bool, result: Result<(), (State, String)>) -> Self {
+        let (state, error) = match result {
+            Ok(()) => (State::Achieved, None),
+            Err((state, why)) => (state, Some(why)),
+        };
+        Self { asked: Some(asked), state, error, required }
+    }
+
+    /// One line for the log.
+    pub fn line(&self) -> String {
+        let asked = self.asked.as_deref().unwrap_or_default();
+        match &self.error {
+            Some(why) => format!("{asked}: {}: {why}", self.state.as_str()),
+            None if asked.is_empty() => self.state.as_str().to_owned(),
+            None => format!("{asked}: {}", self.state.as_str()),
+        }
+    }
+}
+
+impl Report {
+    /// Nothing asked.
+    pub fn unbound(threads: usize) -> Self {
+        Self { cpus: Bound::not_asked(), memory: Bound::not_asked(), threads }
+    }
+
+    /// Both resources by name.
+    pub fn resources(&self) -> [(&'static str, &Bound); 2] {
+        [("cpus", &self.cpus), ("memory", &self.memory)]
+    }
+
+    /// Why the process may not become ready.
+    pub fn unmet(&self) -> Option<String> {
+        let unmet = |(name, bound): (&str, &Bound)| {
+            let missing = bound.required && bound.state != State::Achieved && bound.state != State::NotAsked;
+            missing.then(|| {
+                let asked = bound.asked.as_deref().unwrap_or_default();
+                let why = bound.error.as_deref().unwrap_or("it cannot be seen whether it holds");
+                format!("the binding of {name} to {asked} is required and {}: {why}", bound.state.as_str())
+            })
+        };
+        let unmet: Vec<String> = self.resources().into_iter().filter_map(unmet).collect();
+        (!unmet.is_empty()).then(|| unmet.join("; "))
+    }
 }
 
 /// Binds the calling thread, and with it every thread it starts.
 pub fn bind(config: &BindingConfig) -> Report {
-    let cpus = match &config.cpus {
-        None => "not asked".to_owned(),
-        Some(list) => match bind_cpus(list) {
-            Ok(()) => format!("bound to {list}"),
-            Err(why) => format!("not bound to {list}: {why}"),
-        },
-    };
-    let memory = match config.memory_node {
-        None => "not asked".to_owned(),
-        Some(node) => memory_of(Path::new("/sys/devices/system/node"), node),
-    };
+    let cpus = config
+        .cpus
+        .as_ref()
+        .map_or_else(Bound::not_asked, |list| Bound::of(list.clone(), config.cpus_required, bind_cpus(list)));
+    let memory = config.memory_node.map_or_else(Bound::not_asked, |node| {
+        let bound = memory::bind(node, config.memory_required).map_err(|why| (State::Refused, why));
+        Bound::of(format!("node {node}"), config.memory_required, bound)
+    });
     let available = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let threads = config.threads.map_or(available, |n| n as usize);
     Report { cpus, memory, threads }
@@ -51,13 +137,37 @@ pub fn raise_file_limit() {
     }
 }
 
-fn bind_cpus(list: &str) -> Result<(), String> {
-    let cpus = parse_cpu_list(list)?;
+/// The kernel takes what it can of a list without a word, so the result is read back.
+fn bind_cpus(list: &str) -> Result<(), (State, String)> {
+    let cpus = parse_cpu_list(list).map_err(|why| (State::Refused, why))?;
     let mut set = CpuSet::new();
-    for cpu in cpus {
-        set.set(cpu);
+    for cpu in &cpus {
+        set.set(*cpu);
     }
-    sched_setaffinity(None, &set).map_err(|e| format!("the kernel refuses: {e}"))
+    sched_setaffinity(None, &set).map_err(|errno| (State::Refused, cpu_error(errno)))?;
+    let now = sched_getaffinity(None)
+        .map_err(|errno| (State::Unknown, format!("the CPUs of this process cannot be read: {errno}")))?;
+    let has: BTreeSet<usize> = (0..CpuSet::MAX_CPU).filter(|cpu| now.is_set(*cpu)).collect();
+    if has == cpus {
+        return Ok(());
+    }
+    let (has, all) = (has.len(), cpus.len());
+    let why = format!("only {has} of these {all} CPUs exist here or are allowed to this process");
+    Err((State::Refused, why))
+}
+
+fn cpu_error(errno: Errno) -> String {
+    match errno {
+        Errno::INVAL => {
+            "EINVAL: none of these CPUs exists here or is allowed to this process; the plan was made for another \
+             machine, or the cgroup's cpuset excludes them"
+                .to_owned()
+        }
+        Errno::PERM => "EPERM: sched_setaffinity is not allowed to this process; its seccomp profile must let it \
+                        through"
+            .to_owned(),
+        errno => format!("the kernel refuses: {errno}"),
+    }
 }
 
 /// `0-3,8`: CPU numbers below what the kernel's set can hold.
@@ -80,50 +190,5 @@ pub fn parse_cpu_list(list: &str) -> Result<BTreeSet<usize>, String> {
     Ok(cpus)
 }
 
-fn memory_of(nodes: &Path, node: u32) -> String {
-    let file = nodes.join(format!("node{node}/cpulist"));
-    let Ok(list) = std::fs::read_to_string(&file) else {
-        return format!("node {node} is not known here: memory is placed by first touch");
-    };
-    let (Ok(of_node), Ok(mine)) = (parse_cpu_list(&list), sched_getaffinity(None)) else {
-        return format!("node {node}: its CPUs cannot be read; memory is placed by first touch");
-    };
-    let outside = (0..CpuSet::MAX_CPU).filter(|cpu| mine.is_set(*cpu) && !of_node.contains(cpu)).count();
-    match outside {
-        0 => format!("node {node} preferred: all CPUs of this process belong to it"),
-        n => format!("node {node} not assured: {n} CPUs of this process are on other nodes"),
-    }
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn cpu_lists_are_read_as_the_kernel_writes_them() {
-        assert_eq!(parse_cpu_list("0-2,7\n").unwrap(), BTreeSet::from([0, 1, 2, 7]));
-        for bad in ["", "a", "1-", "3-1", "0-99999999999", "1,,2", "4294967296"] {
-            assert!(parse_cpu_list(bad).is_err(), "{bad}");
-        }
-    }
-
-    #[test]
-    fn what_cannot_be_bound_is_said_and_nothing_breaks() {
-        let config = BindingConfig { cpus: Some("1000".to_owned()), memory_node: Some(77), threads: Some(3) };
-        let report = bind(&config);
-        assert!(report.cpus.starts_with("not bound to 1000"), "{report:?}");
-        assert!(report.memory.contains("not known"), "{report:?}");
-        assert_eq!(report.threads, 3);
-    }
-
-    #[test]
-    fn a_process_finds_itself_on_the_cpus_asked_for() {
-        // In a thread of its own: the binding must not reach other tests.
-        let handle = std::thread::spawn(|| {
-            let report = bind(&BindingConfig { cpus: Some("0".to_owned()), ..BindingConfig::default() });
-            (report.cpus, sched_getaffinity(None).unwrap().count())
-        });
-        let (cpus, count) = handle.join().unwrap();
-        assert_eq!((cpus.as_str(), count), ("bound to 0", 1));
-    }
-}
+mod tests;

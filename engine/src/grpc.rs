@@ -5,6 +5,8 @@
 pub mod assembly;
 pub mod client;
 pub mod contract;
+pub mod lookup;
+pub mod peers;
 pub mod server;
 pub mod verdict;
 

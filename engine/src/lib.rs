@@ -11,6 +11,7 @@ pub mod config;
 pub mod engine;
 pub mod grpc;
 pub mod http;
+pub mod last_words;
 pub mod lifecycle;
 pub mod metrics;
 pub mod pool;

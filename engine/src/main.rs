@@ -1,12 +1,13 @@
 //! The engine's program: reads its configuration, binds itself, runs its role.
 
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Parser;
 use fathom_engine::chain::chain;
 use fathom_engine::config::{self, Args};
-use fathom_engine::{binding, role};
+use fathom_engine::{binding, last_words, role};
 use tracing_subscriber::fmt::time::SystemTime;
 
 /// Bad configuration, bad checkpoint, port in use: another start would end the same way.
@@ -38,7 +39,7 @@ fn main() -> ExitCode {
         .init();
     // Before any other thread exists: they inherit it.
     let binding = binding::bind(&config.binding);
-    tracing::info!(name = config.name, role = %config.role, cpus = binding.cpus, memory = binding.memory,
+    tracing::info!(name = config.name, role = %config.role, cpus = binding.cpus.line(), memory = binding.memory.line(),
         threads = binding.threads, version = env!("CARGO_PKG_VERSION"), "starting");
     let workers = binding.threads.clamp(1, 4);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(workers).enable_all().build();
@@ -56,6 +57,8 @@ fn main() -> ExitCode {
 }
 
 fn refuse(error: &dyn std::error::Error, code: u8) -> ExitCode {
-    eprintln!("fathom-engine: {}", chain(error));
+    let line = format!("fathom-engine: {}", chain(error));
+    eprintln!("{line}");
+    last_words::write(Path::new(last_words::FILE), &line);
     ExitCode::from(code)
 }

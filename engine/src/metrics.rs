@@ -14,6 +14,7 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Metric, Registry};
 
 use crate::admission::AdmissionState;
+use crate::binding::Report;
 use crate::pool::PoolUse;
 
 /// The media type of [`Metrics::render`].
@@ -83,6 +84,25 @@ struct SlotLabels {
     state: &'static str,
 }
 
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct StandingLabel {
+    standing: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct BindingLabels {
+    resource: &'static str,
+    state: &'static str,
+}
+
+/// The prefills of a decode by what it knows of them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct PeerCounts {
+    pub paired: usize,
+    pub other_revision: usize,
+    pub unknown: usize,
+}
+
 const FREE: &str = "free";
 const USED: &str = "used";
 
@@ -106,6 +126,9 @@ pub struct Metrics {
     pub inter_token: Histogram,
     pub request_seconds: Histogram,
     pub transferred_bytes: Counter,
+    pub lookup_failures: Counter,
+    peers: Family<StandingLabel, Gauge>,
+    bindings: Family<BindingLabels, Gauge>,
     requests: Family<OutcomeLabel, Counter>,
     pages: Family<PageLabels, Gauge>,
     slots: Family<SlotLabels, Gauge>,
@@ -140,6 +163,10 @@ impl Metrics {
         add(r, "request_seconds", "Request read to verdict", request_seconds.clone());
         let transferred = "Bytes of KV handed over or taken over";
         let transferred_bytes = add(r, "transferred_bytes", transferred, Counter::default());
+        let lookups = "Times that prefills could not be looked up in DNS";
+        let lookup_failures = add(r, "discovery_failures", lookups, Counter::default());
+        let peers = add(r, "prefill_peers", "Prefills that a decode knows, by standing", Family::default());
+        let bindings = add(r, "binding", "What became of a resource that is to be bound", Family::default());
         let requests = add(r, "requests", "Requests by how they ended", Family::default());
         let pages = add(r, "kv_pages", "Pages of full-history tokens", Family::default());
         let slots = add(r, "request_slots", "Slots of window rows and state", Family::default());
@@ -158,6 +185,9 @@ impl Metrics {
             inter_token,
             request_seconds,
             transferred_bytes,
+            lookup_failures,
+            peers,
+            bindings,
             requests,
             pages,
             slots,
@@ -175,6 +205,23 @@ impl Metrics {
         use Outcome::{BadGateway, Cancelled, Failed, Invalid, Ok, Refused, TimedOut, Unavailable};
         for outcome in [Ok, Invalid, Refused, Cancelled, Failed, BadGateway, Unavailable, TimedOut] {
             drop(self.requests.get_or_create(&OutcomeLabel { outcome: outcome.as_str() }));
+        }
+    }
+
+    /// Said once: a binding is made before anything else.
+    pub fn binding(&self, report: &Report) {
+        for (resource, bound) in report.resources() {
+            self.bindings.get_or_create(&BindingLabels { resource, state: bound.state.as_str() }).set(1);
+        }
+    }
+
+    pub fn peers(&self, counts: &PeerCounts) {
+        let PeerCounts { paired, other_revision, unknown } = *counts;
+        for (standing, count) in
+            [("paired", paired), ("other_revision", other_revision), ("unknown", unknown)]
+        {
+            let gauge = self.peers.get_or_create(&StandingLabel { standing });
+            gauge.set(i64::try_from(count).unwrap_or(i64::MAX));
         }
     }
 

@@ -11,8 +11,9 @@ use tokio_util::task::TaskTracker;
 
 use crate::ApiError;
 use crate::admission::Admission;
-use crate::binding::Report;
+use crate::binding::{PagesByNode, Report};
 use crate::engine::Engine;
+use crate::grpc::peers::Peers;
 use crate::lifecycle::{Lifecycle, Phase};
 use crate::metrics::Metrics;
 
@@ -21,6 +22,9 @@ const STALL: Duration = Duration::from_secs(30);
 
 /// A step longer than this means that the thread hangs; a restart is the only cure.
 const HANG: Duration = Duration::from_secs(600);
+
+/// What computes; the only backend there is yet.
+const DEVICE: &str = "cpu";
 
 /// One process.
 #[derive(Debug)]
@@ -32,19 +36,27 @@ pub struct Process {
     /// Holds one token for each request that is being served.
     pub requests: TaskTracker,
     pub engine: OnceLock<Engine>,
+    /// Of a decode.
+    pub peers: OnceLock<Arc<Peers>>,
     pub binding: Report,
+    /// Where its own memory lay when the model was loaded, or why that cannot be seen.
+    pub pages: OnceLock<Result<PagesByNode, String>>,
 }
 
 impl Process {
     pub fn new(config: EngineConfig, binding: Report) -> Arc<Self> {
+        let metrics = Metrics::new();
+        metrics.binding(&binding);
         Arc::new(Self {
             lifecycle: Lifecycle::default(),
             admission: Admission::new(config.admission),
-            metrics: Metrics::new(),
+            metrics,
             requests: TaskTracker::new(),
             engine: OnceLock::new(),
+            peers: OnceLock::new(),
             config,
             binding,
+            pages: OnceLock::new(),
         })
     }
 
@@ -109,7 +121,11 @@ impl Process {
                 "queuedRequests": admission.queued,
                 "prefillTokensPerSecond": admission.prefill_tokens_per_second,
             },
+            "prefills": self.peers.get().map(|peers| peers.info()),
+            "device": DEVICE,
             "binding": self.binding,
+            "memoryByNode": self.pages.get().and_then(|pages| pages.as_ref().ok()),
+            "memoryByNodeError": self.pages.get().and_then(|pages| pages.as_ref().err()),
         })
     }
 }

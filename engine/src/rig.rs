@@ -62,7 +62,7 @@ pub(crate) async fn start(config: Value) -> (Node, Arc<Script>) {
 
 pub(crate) async fn launch(config: Value, loader: Loader) -> Node {
     let config = EngineConfig::from_json(&config.to_string()).expect("tests configure well");
-    let binding = Report { cpus: String::new(), memory: String::new(), threads: 2 };
+    let binding = Report::unbound(2);
     match config.role {
         Role::Prefill => prefill::start(config, binding, loader).await,
         Role::Decode => decode::start(config, binding, loader).await,

@@ -8,6 +8,9 @@ use serde_json::Value;
 
 use crate::step::Step;
 
+/// Metadata of a refused greeting: the revision of the prefill, so that decode can tell a rollout from a mistake.
+pub const REVISION: &str = "fathom-revision";
+
 /// What the loaded model and tokenizer add to the configuration.
 #[derive(Debug, Clone)]
 pub struct Identity {

@@ -19,7 +19,7 @@ use futures_util::stream::{Stream, unfold};
 use tonic::metadata::MetadataMap;
 use tonic::{Request, Response, Status};
 
-use super::contract::differences;
+use super::contract::{REVISION, differences};
 use super::verdict::to_status;
 use crate::ApiError;
 use crate::engine::EventStream;
@@ -62,6 +62,20 @@ impl PrefillService {
         } else {
             Err(Status::failed_precondition(differences.join("; ")))
         }
+    }
+
+    /// Says which revision this is; one of another is nothing to worry about while it is rolled out.
+    fn refuse(&self, hello: &HelloRequest, mut status: Status) -> Status {
+        let mine = &self.process.config.revision;
+        if hello.contract.as_ref().is_some_and(|contract| contract.revision == *mine) {
+            tracing::warn!(decode = hello.name, why = status.message(), "hello refused");
+        } else {
+            tracing::debug!(decode = hello.name, why = status.message(), "hello of another revision");
+        }
+        if let Ok(revision) = mine.parse() {
+            status.metadata_mut().insert(REVISION, revision);
+        }
+        status
     }
 
     fn submission(
@@ -125,9 +139,8 @@ type Events = Pin<Box<dyn Stream<Item = Result<PrefillEvent, Status>> + Send>>;
 impl Prefill for PrefillService {
     async fn hello(&self, request: Request<HelloRequest>) -> Result<Response<HelloResponse>, Status> {
         let hello = request.into_inner();
-        let loaded = self.pairs_with(hello.contract.as_ref()).inspect_err(|status| {
-            tracing::warn!(decode = hello.name, why = status.message(), "hello refused");
-        })?;
+        let loaded =
+            self.pairs_with(hello.contract.as_ref()).map_err(|status| self.refuse(&hello, status))?;
         self.process.check_ready().map_err(|error| to_status(&error))?;
         Ok(Response::new(HelloResponse {
             contract: Some(loaded.contract.clone()),

@@ -1,3 +1,5 @@
+mod found;
+
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};

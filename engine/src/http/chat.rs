@@ -23,7 +23,7 @@ use super::reply::RequestId;
 use crate::ApiError;
 use crate::chat::{Answer, Chat, ChatRequest, End};
 use crate::engine::EventStream;
-use crate::grpc::client::Peers;
+use crate::grpc::peers::Peers;
 use crate::process::Process;
 use crate::sample::Sampled;
 use crate::sequence::{Event, Kind, Submission};
@@ -149,7 +149,7 @@ async fn begin(
             let peer = peers.choose(headers.get(PREFILL))?;
             let permit = process.admission.admit(tokens as u64)?;
             let submission = Submission { kind: Kind::Filled, ..submission };
-            peers.start(process, peer, record.id(), submission, permit).await?
+            peers.start(process, &peer, record.id(), submission, permit).await?
         }
     };
     match events.next().await {

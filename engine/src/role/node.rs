@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 
 use axum::Router;
 use engine_model::{Page, Segment, Slot, Want};
-use engine_spec::{EngineConfig, PAGE_TOKENS};
+use engine_spec::shape::ShapeDifference;
+use engine_spec::{EngineConfig, NamedShape, PAGE_TOKENS};
 use serde_json::json;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -40,6 +41,9 @@ pub enum RoleError {
     Bind(#[from] BindError),
     #[error("loading {path}: {reason}")]
     Load { path: String, reason: String },
+    /// The operator looks for the first word.
+    #[error("ModelMismatch: the checkpoint in {path} is not {shape}: {difference}")]
+    Mismatch { path: String, shape: NamedShape, difference: ShapeDifference },
     #[error("the first chunk could not be computed: {0}")]
     WarmUp(String),
     #[error("configuration: {0}")]
@@ -200,6 +204,9 @@ pub(super) fn local_addr(listener: &TcpListener) -> Result<SocketAddr, RoleError
 
 /// Runs the loader and the first chunk on a thread of its own.
 pub(super) async fn load(process: &Arc<Process>, loader: Loader) -> Result<Loaded, RoleError> {
+    if let Some(why) = process.binding.unmet() {
+        return Err(stay_unready(process, why).await);
+    }
     let (sender, receiver) = oneshot::channel();
     let process = Arc::clone(process);
     std::thread::Builder::new()
@@ -208,6 +215,7 @@ pub(super) async fn load(process: &Arc<Process>, loader: Loader) -> Result<Loade
             let result = loader(&process.config, &process.binding).and_then(|mut loaded| {
                 process.lifecycle.starting("the first chunk is computed");
                 warm_up(&process, &mut *loaded.step)?;
+                see_pages(&process, &mut *loaded.step);
                 Ok(loaded)
             });
             // Nobody waits any more when the process is told to stop while it loads.
@@ -215,6 +223,34 @@ pub(super) async fn load(process: &Arc<Process>, loader: Loader) -> Result<Loade
         })
         .map_err(|source| RoleError::System { what: "starting the loader", source })?;
     receiver.await.unwrap_or_else(|_| Err(RoleError::Part("the loader panicked".to_owned())))
+}
+
+/// Another start would find the same CPUs and nodes: the process stays, says why, and takes no memory for a model that
+/// it may not serve from there.
+async fn stay_unready(process: &Process, why: String) -> RoleError {
+    tracing::error!(why, "not loading");
+    process.lifecycle.starting(why.clone());
+    process.lifecycle.draining().await;
+    RoleError::Config(why)
+}
+
+/// Notes where the process's memory is. Where its node is required, the device pool is touched first: pages come into
+/// being when somebody writes to them, and a node that cannot give them shall show now and not within a request.
+fn see_pages(process: &Process, step: &mut dyn Step) {
+    let binding = &process.config.binding;
+    if binding.memory_required && binding.memory_node.is_some() {
+        process.lifecycle.starting("the device pool is laid out");
+        let zeros = vec![0; step.page_bytes()];
+        let pages = process.config.pools.map_or(0, |pools| pools.kv_pages);
+        (0..pages).for_each(|page| step.import_page(Page(page), &zeros));
+    }
+    let pages = crate::binding::pages_by_node();
+    match &pages {
+        Ok(pages) => tracing::info!(kib_by_node = ?pages.kib, "own memory by NUMA node"),
+        Err(why) => tracing::debug!(why, "own memory by NUMA node is unknown"),
+    }
+    // Set once: a process loads once.
+    let _ = process.pages.set(pages);
 }
 
 /// Computes one chunk twice, the first time to touch memory, and times the second: mu before any request.

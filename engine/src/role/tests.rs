@@ -2,6 +2,7 @@ use std::future::{pending, ready as done};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use engine_spec::config::BindingConfig;
 use engine_spec::{EngineConfig, Role};
 use serde_json::json;
 
@@ -9,10 +10,6 @@ use super::node::RoleError;
 use super::unified;
 use crate::binding::Report;
 use crate::rig::{CHECKPOINT, ask, chat, config, get, idle, launch, loader, question, ready, start, until};
-
-fn report() -> Report {
-    Report { cpus: String::new(), memory: String::new(), threads: 1 }
-}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_drain_lets_running_answers_end_and_refuses_new_ones() {
@@ -72,7 +69,9 @@ async fn a_port_in_use_is_an_error_that_names_it() {
     let mut same = config(Role::Unified);
     same["listen"]["http"] = json!(node.http);
     let config = EngineConfig::from_json(&same.to_string()).unwrap();
-    let error = unified::start(config, report(), loader(&std::sync::Arc::default(), "x")).await.unwrap_err();
+    let error = unified::start(config, Report::unbound(1), loader(&std::sync::Arc::default(), "x"))
+        .await
+        .unwrap_err();
     assert!(error.to_string().contains(&node.http.to_string()), "{error}");
     assert!(error.is_lasting());
 }
@@ -85,6 +84,69 @@ async fn a_checkpoint_that_does_not_load_ends_the_process() {
     let mut node = launch(config(Role::Unified), broken).await;
     let error = node.failure().await;
     assert_eq!(error.to_string(), "loading /models/x: config.json is missing");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_checkpoint_of_other_dimensions_is_refused_by_field_before_it_is_loaded() {
+    let mut config = config(Role::Unified);
+    config["model"]["shape"] = json!("V4Flash");
+    let mut node = launch(config, Box::new(crate::step::model::load)).await;
+    let error = node.failure().await;
+    let words = error.to_string();
+    assert!(
+        words.starts_with("ModelMismatch: ") && words.contains("vocab_size is 896, expected 129280"),
+        "{words}"
+    );
+    assert!(error.is_lasting());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_required_binding_that_is_refused_keeps_the_process_up_and_unready() {
+    for role in [Role::Unified, Role::Decode, Role::Prefill] {
+        let mut json = config(role);
+        if role == Role::Decode {
+            json["peers"] = json!({"prefill": [{"grpc": "127.0.0.1:1"}]});
+        }
+        let config = EngineConfig::from_json(&json.to_string()).unwrap();
+        let asked =
+            BindingConfig { cpus: Some("1000".to_owned()), cpus_required: true, ..BindingConfig::default() };
+        let binding = std::thread::spawn(move || crate::binding::bind(&asked)).join().unwrap();
+        let loader: super::node::Loader = Box::new(|_, _| panic!("nothing is loaded"));
+        let mut node = match role {
+            Role::Prefill => super::prefill::start(config, binding, loader).await,
+            Role::Decode => super::decode::start(config, binding, loader).await,
+            Role::Unified | Role::Router => unified::start(config, binding, loader).await,
+        }
+        .unwrap();
+        until("it says why", || node.process.lifecycle.check().is_err_and(|e| e.message.contains("EINVAL")))
+            .await;
+        let unready = get(node.http, "/readyz").await;
+        assert_eq!(unready.status, 503);
+        assert!(
+            unready.text().contains("binding of cpus to 1000 is required and refused"),
+            "{}",
+            unready.text()
+        );
+        assert_eq!(get(node.http, "/healthz").await.status, 200);
+        assert_eq!(get(node.http, "/server_info").await.json()["binding"]["cpus"]["state"], "refused");
+        assert!(node.process.scrape().contains("fathom_binding{resource=\"cpus\",state=\"refused\"} 1\n"));
+        node.drain(pending::<()>()).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn memory_that_is_required_is_there_before_the_first_request() {
+    let mut config = config(Role::Unified);
+    config["binding"] = json!({"memoryNode": 0, "memoryRequired": true});
+    let script = std::sync::Arc::new(crate::step::script::Script::default());
+    let node = launch(config, loader(&script, "scripted")).await;
+    ready(&node).await;
+    let info = node.process.info();
+    // A kernel without NUMA says so instead.
+    let kib = &info["memoryByNode"]["kib"]["0"];
+    let error = &info["memoryByNodeError"];
+    assert!(kib.as_u64().is_some_and(|kib| kib > 0) || error.is_string(), "{info}");
+    assert_eq!(info["device"], "cpu");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

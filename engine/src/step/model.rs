@@ -2,19 +2,23 @@
 //! In: the configuration. Out: model, tokenizer and what identifies them.
 //! Never: a second reading of the configuration; a line of progress more than once a second.
 
+use std::io::Read as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use engine_model::{
     ForwardError, Logits, ModelOptions, Page, Progress, Runtime, Segment, Slot, WeightStorage,
 };
-use engine_spec::EngineConfig;
+use engine_spec::{EngineConfig, ModelShape, NamedShape};
 
 use super::{Step, StepError};
 use crate::binding::Report;
 use crate::chain::chain;
 use crate::chat::{Chat, ChatOptions};
 use crate::role::node::{Loaded, RoleError};
+
+/// Larger files are no `config.json` of a model.
+const MAX_CONFIG_BYTES: u64 = 1 << 20;
 
 const PROGRESS_EVERY: Duration = Duration::from_secs(1);
 
@@ -27,6 +31,9 @@ pub fn load(config: &EngineConfig, binding: &Report) -> Result<Loaded, RoleError
     let pools = config.pools.ok_or_else(|| missing("pools"))?;
     let refused =
         |error: &dyn std::error::Error| RoleError::Load { path: path.clone(), reason: chain(error) };
+    if let Some(shape) = config.model.shape {
+        check_shape(&path, shape)?;
+    }
     // The tokenizer first: it is small, and as often wrong.
     let options = ChatOptions {
         model_name: config.model.name.clone(),
@@ -58,6 +65,21 @@ pub fn load(config: &EngineConfig, binding: &Report) -> Result<Loaded, RoleError
     }
     let index_top_k = config.model.index_top_k.or_else(|| u32::try_from(shape.index_topk).ok()).unwrap_or(0);
     Ok(Loaded { fingerprint: runtime.fingerprint(), index_top_k, chat, step: Box::new(Model(runtime)) })
+}
+
+/// Refuses a checkpoint of other dimensions than those that the pools were sized for, before anything is loaded.
+fn check_shape(path: &str, shape: NamedShape) -> Result<(), RoleError> {
+    let refused = |reason: String| RoleError::Load { path: path.to_owned(), reason };
+    let file = Path::new(path).join("config.json");
+    let mut text = String::new();
+    std::fs::File::open(&file)
+        .and_then(|file| file.take(MAX_CONFIG_BYTES).read_to_string(&mut text))
+        .map_err(|error| refused(format!("config.json cannot be read: {error}")))?;
+    let found = ModelShape::from_config_json(&text).map_err(|error| refused(chain(&error)))?;
+    match found.difference(&shape.shape()) {
+        None => Ok(()),
+        Some(difference) => Err(RoleError::Mismatch { path: path.to_owned(), shape, difference }),
+    }
 }
 
 fn missing(what: &str) -> RoleError {
