@@ -2,8 +2,17 @@
 
 pub mod agents;
 pub mod apply;
+pub mod backoff;
+pub mod config;
+pub mod events;
 pub mod gather;
+pub mod http;
+pub mod lease;
 pub mod live;
+pub mod metrics;
 pub mod plan_service;
 pub mod question;
+pub mod reconcile;
+pub mod run;
+pub mod shape;
 pub mod status;

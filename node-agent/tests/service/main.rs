@@ -1,5 +1,4 @@
 //! The agent as its callers meet it: in this process, on ports of 127.0.0.1, with an API server that reviews tokens.
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on fails")]
 
 mod certificates;
 mod facts;

@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 
 use fail::fail_point;
 use futures_util::StreamExt as _;
+use futures_util::future::BoxFuture;
 use futures_util::stream;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions, PropagationPolicy};
@@ -37,6 +38,9 @@ enum Done {
     NamespaceEnds,
 }
 
+/// A step and what came of it.
+type Ended<'s> = (&'s Step, Result<Done, ApplyError>);
+
 /// Carries out the steps for one owner.
 pub(crate) struct Executor<'a> {
     client: Client,
@@ -61,11 +65,8 @@ impl<'a> Executor<'a> {
         for stage in steps.chunk_by(|a, b| a.stage == b.stage) {
             before(stage.first().map(|step| step.stage));
             let open = stage.iter().filter(|step| !ended.contains(&step.line));
-            let results: Vec<(&Step, Result<Done, ApplyError>)> = stream::iter(open)
-                .map(|step| async move { (step, Box::pin(self.step(step)).await) })
-                .buffer_unordered(CONCURRENCY)
-                .collect()
-                .await;
+            let calls: Vec<BoxFuture<'_, Ended<'_>>> = open.map(|step| self.attempt(step)).collect();
+            let results: Vec<Ended<'_>> = stream::iter(calls).buffer_unordered(CONCURRENCY).collect().await;
             for (step, result) in results {
                 match result {
                     Ok(Done::NamespaceEnds) => {
@@ -86,6 +87,11 @@ impl<'a> Executor<'a> {
         }
         sort(&mut outcome);
         failure.map_or(Ok(outcome), Err)
+    }
+
+    /// Boxed, so that the compiler can tell that a whole pass may move between threads.
+    fn attempt<'s>(&'s self, step: &'s Step) -> BoxFuture<'s, Ended<'s>> {
+        Box::pin(async move { (step, self.step(step).await) })
     }
 
     async fn step(&self, step: &Step) -> Result<Done, ApplyError> {

@@ -7,9 +7,10 @@ mod table;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
-use engine_spec::{EngineConfig, ModelShape, NamedShape};
+use engine_spec::{EngineConfig, ModelShape};
 use fathom_crds::InferenceCluster;
 use fathom_crds::inference_cluster::{MemoryBinding, PlacementMode};
+use fathom_operator::shape::unknown_shape;
 use node_facts::NodeFacts;
 use operator_plan::{Enforcement, Mode, NO_SURROUNDINGS, PlanInput, Planned, named_shape};
 
@@ -44,7 +45,7 @@ pub(crate) fn load(file: &Path) -> anyhow::Result<Loaded> {
     let (shape, weight_bytes) = match (folder, named) {
         (Some(folder), _) => (folder_shape(folder, &cluster)?, weight_bytes(folder)),
         (None, Some(named)) => (named.shape(), None),
-        (None, None) => bail!("{}: {}", file.display(), unknown_shape(&cluster, model_path.as_deref())),
+        (None, None) => bail!("{}: {}", file.display(), unknown(&cluster, model_path.as_deref())),
     };
     Ok(Loaded { cluster, shape, model_path, weight_bytes })
 }
@@ -132,14 +133,9 @@ fn beside(file: &Path, path: &str) -> PathBuf {
     file.parent().unwrap_or(Path::new("")).join(path)
 }
 
-fn unknown_shape(cluster: &InferenceCluster, folder: Option<&Path>) -> String {
-    let names: Vec<String> = NamedShape::ALL.iter().map(ToString::to_string).collect();
-    let folder = folder.map_or_else(String::new, |folder| format!(", and {} is not here", folder.display()));
-    format!(
-        "the dimensions of model {:?} are not known by name{folder}: set spec.model.shape to one of {}",
-        cluster.spec.model.name,
-        names.join(", ")
-    )
+fn unknown(cluster: &InferenceCluster, folder: Option<&Path>) -> String {
+    let besides = folder.map_or_else(String::new, |folder| format!(", and {} is not here", folder.display()));
+    unknown_shape(&cluster.spec, &besides)
 }
 
 /// The dimensions that the folder's own `config.json` gives; they must be those of `model.shape` if that is set.

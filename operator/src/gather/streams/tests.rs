@@ -1,0 +1,208 @@
+//! Watches against an API server in this process that can refuse, break, compact and fall silent.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::{Request, StatusCode};
+use axum::response::{IntoResponse, Response};
+use futures_util::stream;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::agents::{AgentSettings, Agents};
+use crate::gather::Sources;
+use crate::gather::shelf::ObjectKey;
+use crate::reconcile::queue::Queue;
+
+/// What the server has, by plural.
+#[derive(Default)]
+struct Server {
+    objects: BTreeMap<&'static str, Vec<Value>>,
+    /// Events that a watch gets, one list a watch; after them silence, or the end if the last is null.
+    events: BTreeMap<&'static str, Vec<Vec<Value>>>,
+    forbidden: Vec<&'static str>,
+    requests: Vec<String>,
+}
+
+#[derive(Clone, Default)]
+struct Fake(Arc<Mutex<Server>>);
+
+impl Fake {
+    /// Lists or watches so far of kinds whose address ends so.
+    fn requests(&self, plural: &str, watch: bool) -> usize {
+        let server = self.0.lock().unwrap();
+        let of_kind =
+            |request: &&String| request.split('?').next().is_some_and(|path| path.ends_with(plural));
+        server
+            .requests
+            .iter()
+            .filter(of_kind)
+            .filter(|request| request.contains("watch=true") == watch)
+            .count()
+    }
+}
+
+async fn answer(State(fake): State<Fake>, request: Request<Body>) -> Response {
+    let mut server = fake.0.lock().unwrap();
+    let uri = request.uri().to_string();
+    server.requests.push(uri.clone());
+    let plural = uri.split('?').next().unwrap().rsplit('/').next().unwrap().to_owned();
+    if server.forbidden.contains(&plural.as_str()) {
+        let status = json!({"kind": "Status", "status": "Failure", "code": 403, "reason": "Forbidden", "message": "no"});
+        return (StatusCode::FORBIDDEN, axum::Json(status)).into_response();
+    }
+    if !uri.contains("watch=true") {
+        let items = server.objects.get(plural.as_str()).cloned().unwrap_or_default();
+        let list = json!({"kind": "List", "apiVersion": "v1", "metadata": {"resourceVersion": "100"}, "items": items});
+        return axum::Json(list).into_response();
+    }
+    let events = server.events.get_mut(plural.as_str()).filter(|events| !events.is_empty());
+    let mut events = events.map(|events| events.remove(0)).unwrap_or_default();
+    let ends = events.pop_if(|last| last.is_null()).is_some();
+    let lines = events.into_iter().map(|event| Ok::<_, std::io::Error>(format!("{event}\n")));
+    let lines = stream::iter(lines.collect::<Vec<_>>());
+    let body = match ends {
+        true => Body::from_stream(lines),
+        false => Body::from_stream(lines.chain(stream::pending())),
+    };
+    body.into_response()
+}
+
+/// The watches of one operator.
+struct World {
+    fake: Fake,
+    watches: Watches,
+    queue: Arc<Queue>,
+    tasks: tokio::task::JoinSet<()>,
+}
+
+impl World {
+    fn start(fake: Fake) -> Self {
+        let client = Client::new(Router::new().fallback(answer).with_state(fake.clone()), "default");
+        let (agents, _streams) = Agents::new(AgentSettings::new("/none".into()));
+        let sources = Arc::new(Sources {
+            stores: Arc::default(),
+            ledger: Arc::default(),
+            engines: Arc::default(),
+            agents,
+            claims_served: true.into(),
+        });
+        let queue = Arc::new(Queue::default());
+        let waker =
+            Waker { sources: Arc::clone(&sources), queue: Arc::clone(&queue), gone: Box::new(|_| {}) };
+        let watches = Watches {
+            client,
+            stores: Arc::clone(&sources.stores),
+            waker: Arc::new(waker),
+            metrics: Metrics::new(),
+            lives: Arc::default(),
+            namespaces: Vec::new(),
+        };
+        let mut tasks = tokio::task::JoinSet::new();
+        for (_, task) in watches.always("fathom-system", "app=agent") {
+            tasks.spawn(task);
+        }
+        Self { fake, watches, queue, tasks }
+    }
+
+    async fn until(&self, what: &str, holds: impl Fn(&Self) -> bool) {
+        let deadline = tokio::time::Instant::now() + Duration::from_secs(20);
+        while !holds(self) {
+            assert!(tokio::time::Instant::now() < deadline, "{what}: {:?}", self.watches.lives.unlisted());
+            tokio::task::yield_now().await;
+        }
+    }
+}
+
+fn cluster(name: &str, mode: &str, version: u64) -> Value {
+    json!({
+        "apiVersion": "fathom.dev/v1alpha1", "kind": "InferenceCluster",
+        "metadata": {"name": name, "namespace": "ns", "uid": format!("uid-{name}"), "generation": 1,
+            "resourceVersion": version.to_string()},
+        "spec": {
+            "model": {"name": "needle", "source": {"hostPath": "/m"}},
+            "decode": {"gpus": 0}, "placement": {"mode": mode},
+        },
+    })
+}
+
+#[tokio::test]
+async fn a02_an_object_that_does_not_decode_is_kept_as_such_and_the_others_go_on() {
+    let fake = Fake::default();
+    let clusters = vec![cluster("bad", "Quantum", 1), cluster("good", "Soft", 2)];
+    fake.0.lock().unwrap().objects.insert("inferenceclusters", clusters);
+    let world = World::start(fake);
+    world.until("all lists", |world| world.watches.lives.unlisted().is_empty()).await;
+    let clusters = &world.watches.stores.clusters;
+    assert!(world.watches.stores.cluster(&ObjectKey::new("ns", "good")).is_some());
+    match &*clusters.get(&ObjectKey::new("ns", "bad")).unwrap() {
+        Stored::Undecodable { error, metadata } => {
+            assert!(error.contains("Quantum"), "{error}");
+            assert_eq!(metadata.uid.as_deref(), Some("uid-bad"));
+        }
+        Stored::Decoded(_) => panic!("decoded"),
+    }
+    assert_eq!(world.queue.depth().0, 2, "both are reconciled: one to its status alone");
+    assert!(!world.tasks.is_empty());
+}
+
+#[tokio::test]
+async fn a65_watches_end_before_load_balancers_cut_them() {
+    let world = World::start(Fake::default());
+    world.until("watches", |world| world.fake.requests("", true) >= 14).await;
+    let server = world.fake.0.lock().unwrap();
+    for request in server.requests.iter().filter(|request| request.contains("watch=true")) {
+        let seconds = request.split('&').find_map(|pair| pair.strip_prefix("timeoutSeconds=")).unwrap();
+        assert!(seconds.parse::<u32>().unwrap() < 240, "{request}");
+    }
+    drop(server);
+    assert!(world.watches.lives.hanging().is_empty());
+    assert!(world.watches.lives.ages().iter().all(|(_, age)| *age < Duration::from_secs(20)));
+}
+
+#[tokio::test]
+async fn a66_a_watch_that_is_refused_slows_no_other_and_says_so() {
+    let fake = Fake::default();
+    fake.0.lock().unwrap().forbidden.push("poddisruptionbudgets");
+    // A hundred broken connections of pods: each is taken up again at once, since each brought something.
+    let broken = |i: u64| {
+        let pod = json!({"kind": "Pod", "apiVersion": "v1", "metadata": {
+            "name": format!("p{i}"), "namespace": "ns", "uid": format!("u{i}"), "resourceVersion": format!("{}", 101 + i)}});
+        vec![json!({"type": "ADDED", "object": pod}), Value::Null]
+    };
+    fake.0.lock().unwrap().events.insert("pods", (0..100).map(broken).collect());
+    let world = World::start(fake);
+    world.until("pods", |world| world.watches.stores.pods.len() == 100).await;
+    let unlisted = world.watches.lives.unlisted();
+    assert_eq!(unlisted.len(), 1, "{unlisted:?}");
+    assert!(
+        unlisted[0].starts_with("poddisruptionbudgets: ") && unlisted[0].contains("403")
+            || unlisted[0].contains("no")
+    );
+}
+
+#[tokio::test]
+async fn a68_compacted_history_is_listed_anew_without_an_error_or_a_wake_up() {
+    let fake = Fake::default();
+    let clusters = vec![cluster("a", "Soft", 1)];
+    fake.0.lock().unwrap().objects.insert("inferenceclusters", clusters);
+    let gone = json!({"type": "ERROR", "object": {
+        "kind": "Status", "status": "Failure", "code": 410, "reason": "Expired", "message": "too old"}});
+    fake.0.lock().unwrap().events.insert("inferenceclusters", vec![vec![gone]]);
+    let world = World::start(fake);
+    let key = world.queue.next().await;
+    world.queue.done(&key, crate::reconcile::queue::Next::Settled);
+    world
+        .until("a second list and watch", |world| {
+            world.fake.requests("inferenceclusters", false) >= 2
+                && world.fake.requests("inferenceclusters", true) >= 2
+        })
+        .await;
+    assert_eq!(world.queue.depth().0, 0, "what is replayed wakes nobody");
+    let text = world.watches.metrics.render(&crate::metrics::Scrape::default());
+    assert!(!text.contains("fathom_watch_restarts_total{watch=\"inferenceclusters\"}"), "{text}");
+}
