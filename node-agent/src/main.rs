@@ -1,5 +1,6 @@
 //! The node agent's program.
 
+use std::io::IsTerminal as _;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -13,7 +14,8 @@ use tracing_subscriber::EnvFilter;
 fn main() -> ExitCode {
     let config = Config::parse();
     let filter = EnvFilter::builder().parse_lossy(&config.log);
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    let colours = std::io::stderr().is_terminal();
+    tracing_subscriber::fmt().with_env_filter(filter).with_ansi(colours).with_writer(std::io::stderr).init();
     // One thread: there is one caller, and a node's CPUs belong to its pods.
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,

@@ -142,6 +142,8 @@ impl Agent {
         serve_grpc(&mut parts, self.grpc, self.certificate, service);
 
         let first = tokio::select! {
+            // Parts that end because they were told to are no failure.
+            biased;
             () = stop.cancelled() => None,
             ended = parts.join_next() => ended,
         };

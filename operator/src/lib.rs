@@ -3,6 +3,7 @@
 pub mod agents;
 pub mod apply;
 pub mod backoff;
+pub mod certificates;
 pub mod config;
 pub mod events;
 pub mod gather;

@@ -1,12 +1,18 @@
 //! A stand-in for libnvidia-ml.so.1, compiled by the tests of `src/source/nvml/driver.rs`: the calls that the reader makes,
 //! for four devices that answer differently. With `--cfg no_driver`, initialising fails as without the kernel module.
 //! Device 0 is whole; 1 is in MIG mode and has no error counters; 2 has no handle any more; 3 answers memory with a code
-//! that no header knows. 0 and 1 have NVLink. A call that is missing here (`nvmlDeviceGetName`) is an old library's.
+//! that no header knows. 0 and 1 have NVLink. The temperature is 30 and the number of readings so far, the power the number
+//! of questions about pairs: what a session asks again, and what it does not. A call that is missing here
+//! (`nvmlDeviceGetName`) is an old library's.
 //! Source: nvml.h, return codes and structure versions.
 
 use std::ffi::{c_char, c_int, c_uint, c_ulonglong, c_void};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 type Device = *mut c_void;
+
+static READINGS: AtomicU32 = AtomicU32::new(0);
+static PAIRS: AtomicU32 = AtomicU32::new(0);
 
 const SUCCESS: c_int = 0;
 const NOT_SUPPORTED: c_int = 3;
@@ -68,6 +74,7 @@ pub extern "C" fn nvmlShutdown() -> c_int {
 
 #[unsafe(no_mangle)]
 pub extern "C" fn nvmlDeviceGetCount_v2(count: *mut c_uint) -> c_int {
+    READINGS.fetch_add(1, Ordering::Relaxed);
     answer(count, 4)
 }
 
@@ -128,6 +135,7 @@ pub extern "C" fn nvmlDeviceGetP2PStatus(
     capability: c_int,
     status: *mut c_uint,
 ) -> c_int {
+    PAIRS.fetch_add(1, Ordering::Relaxed);
     let linked = capability == CAPS_NVLINK && index(first) + index(second) == 1;
     answer(status, if linked { P2P_OK } else { P2P_NOT_SUPPORTED })
 }
@@ -135,4 +143,26 @@ pub extern "C" fn nvmlDeviceGetP2PStatus(
 #[unsafe(no_mangle)]
 pub extern "C" fn nvmlDeviceGetTopologyCommonAncestor(_: Device, _: Device, level: *mut c_uint) -> c_int {
     answer(level, TOPOLOGY_HOST_BRIDGE)
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn nvmlDeviceGetTemperature(_: Device, sensor: c_int, degrees: *mut c_uint) -> c_int {
+    const CORE: c_int = 0;
+    if sensor == CORE { answer(degrees, 30 + READINGS.load(Ordering::Relaxed)) } else { NOT_SUPPORTED }
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn nvmlDeviceGetPowerUsage(_: Device, milliwatts: *mut c_uint) -> c_int {
+    answer(milliwatts, PAIRS.load(Ordering::Relaxed))
+}
+
+#[repr(C)]
+pub struct Utilization {
+    gpu: c_uint,
+    memory: c_uint,
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn nvmlDeviceGetUtilizationRates(device: Device, busy: *mut Utilization) -> c_int {
+    if index(device) == 1 { NOT_SUPPORTED } else { answer(busy, Utilization { gpu: 70, memory: 20 }) }
 }

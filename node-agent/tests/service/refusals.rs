@@ -4,6 +4,10 @@ use tonic::transport::Endpoint;
 use tonic::{Code, Request};
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
+use tonic_reflection::pb::v1::ServerReflectionRequest;
+use tonic_reflection::pb::v1::server_reflection_client::ServerReflectionClient;
+use tonic_reflection::pb::v1::server_reflection_request::MessageRequest;
+use tonic_reflection::pb::v1::server_reflection_response::MessageResponse;
 
 use crate::rig::{Authority, Rig, with_token};
 
@@ -71,4 +75,22 @@ async fn health_needs_no_token_and_tells_no_facts() {
     let answer = health.check(request).await.unwrap().into_inner();
     assert_eq!(answer.status(), tonic_health::pb::health_check_response::ServingStatus::Serving);
     assert_eq!(rig.reviews(), 0);
+}
+
+#[tokio::test]
+async fn reflection_names_the_services_to_whoever_asks() {
+    let authority = Authority::new();
+    let rig = Rig::start(&authority).await;
+    let mut reflection = ServerReflectionClient::new(rig.channel(&authority.pem).await.unwrap());
+    let list = ServerReflectionRequest {
+        host: String::new(),
+        message_request: Some(MessageRequest::ListServices(String::new())),
+    };
+    let answers = reflection.server_reflection_info(tokio_stream::iter([list])).await.unwrap();
+    let answer = answers.into_inner().message().await.unwrap().unwrap().message_response;
+    let Some(MessageResponse::ListServicesResponse(listed)) = answer else { panic!("{answer:?}") };
+    let names: Vec<String> = listed.service.into_iter().map(|service| service.name).collect();
+    for expected in ["fathom.node.v1.NodeFacts", "grpc.health.v1.Health"] {
+        assert!(names.iter().any(|name| name == expected), "{names:?}");
+    }
 }

@@ -199,7 +199,7 @@ mod tests {
     #[test]
     fn waits_double_to_the_longest_and_differ_between_agents() {
         let settings = AgentSettings::new("token".into());
-        let wait = |failures, name| retry_after(&settings, failures, name);
+        let wait = |failures, name: &str| retry_after(&settings, failures, name);
         assert!(wait(1, "a") <= settings.first_retry && wait(1, "a") >= settings.first_retry * 3 / 4);
         assert!(wait(4, "a") > wait(1, "a"));
         for failures in [7, 8, 40, u32::MAX] {

@@ -47,6 +47,34 @@ fn every_call_of_a_library_is_answered_or_keeps_its_fault() {
 }
 
 #[test]
+fn a_session_asks_again_what_moves_and_only_that() {
+    let folder = tempfile::tempdir().unwrap();
+    let library = library(&folder, &[]);
+    let mut loaded = None;
+    let mut read = || {
+        let answer = ask_loaded(&mut loaded, Some(&library)).unwrap();
+        assert_eq!(answer.pairs.len(), 3);
+        answer.devices[0].sensors.clone()
+    };
+    let (first, second) = (read(), read());
+    assert_eq!((first.temperature, second.temperature), (Ok(31), Ok(32)), "loaded once");
+    // The first reading asks about pairs after it asked the devices.
+    assert_eq!((second.power_milliwatts, read().power_milliwatts), (Ok(3), Ok(3)), "pairs asked once");
+    assert_eq!((second.busy_percent, second.memory_busy_percent), (Ok(70), Ok(20)));
+}
+
+#[test]
+fn a_session_whose_driver_fails_as_a_whole_loads_it_anew() {
+    let (good, bad) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (good, bad) = (library(&good, &[]), library(&bad, &["--cfg=no_driver"]));
+    let mut loaded = None;
+    assert_eq!(code(&ask_loaded(&mut loaded, Some(&bad))), Some(Code::DriverNotLoaded));
+    assert!(loaded.is_none());
+    assert!(ask_loaded(&mut loaded, Some(&good)).is_ok());
+    assert!(loaded.is_some());
+}
+
+#[test]
 fn a_library_without_its_driver_says_so() {
     let folder = tempfile::tempdir().unwrap();
     let answer = ask(Some(&library(&folder, &["--cfg=no_driver"])));
