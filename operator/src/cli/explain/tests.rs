@@ -32,9 +32,9 @@ fn every_choice_has_its_reason() {
             found: GPUs as planned; CPUs as planned; memory as planned
 
         Why not elsewhere
-         PLACE      FOR              REASON      WHY NOT              
-         n2 NUMA 0  prefill, decode  TooFewGpus  2 of 4 GPUs free     
-         n3         prefill          Unknown     no facts of its GPUs 
+        PLACE      FOR              REASON      WHY NOT
+        n2 NUMA 0  prefill, decode  TooFewGpus  2 of 4 GPUs free
+        n3         prefill          Unknown     no facts of its GPUs
         and 38 more places
 
         Host cache
@@ -64,8 +64,8 @@ fn what_fits_nowhere_says_why_not_place_by_place() {
           nowhere
 
         Why not elsewhere
-         PLACE      FOR     REASON      WHY NOT     
-         n1 NUMA 0  decode  TooFewGpus  4 of 8 GPUs 
+        PLACE      FOR     REASON      WHY NOT
+        n1 NUMA 0  decode  TooFewGpus  4 of 8 GPUs
     "#]].assert_eq(&text(&pending()));
 }
 

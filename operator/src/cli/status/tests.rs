@@ -12,20 +12,20 @@ fn a_ready_object_shows_its_address_conditions_and_pods() {
           pods       prefill 1/1, decode 1/1, router 2/2
           placement  DRA, host cache 255.7 GiB
 
-         CONDITION           STATUS  SINCE  REASON       MESSAGE                                                              
-         Accepted            True    2d     AsExpected   the object is understood, and its names are free                     
-         Planned             True    2d     AsExpected   2 engine replicas have their places                                  
-         PlacementSatisfied  False   45s    NotAchieved  flash-prefill-0 memory: EPERM: add CAP_SYS_NICE. The spec does not   
-                                                         require it, so these pods serve                                      
-         Progressing         False   2d     AsExpected   everything asked for is there                                        
-         RolesReady          True    2d     AsExpected   prefill 1/1, decode 1/1, router 2/2                                  
-         Routable            True    2d     AsExpected   revision 3f2a9c01d4 answers requests                                 
-         Degraded            False   2d     AsExpected   nothing works less well than planned                                 
-         Ready               True    2d     AsExpected   revision 3f2a9c01d4 answers requests                                 
+        CONDITION           STATUS  SINCE  REASON       MESSAGE
+        Accepted            True    2d     AsExpected   the object is understood, and its names are free
+        Planned             True    2d     AsExpected   2 engine replicas have their places
+        PlacementSatisfied  False   45s    NotAchieved  flash-prefill-0 memory: EPERM: add CAP_SYS_NICE. The spec does not
+                                                        require it, so these pods serve
+        Progressing         False   2d     AsExpected   everything asked for is there
+        RolesReady          True    2d     AsExpected   prefill 1/1, decode 1/1, router 2/2
+        Routable            True    2d     AsExpected   revision 3f2a9c01d4 answers requests
+        Degraded            False   2d     AsExpected   nothing works less well than planned
+        Ready               True    2d     AsExpected   revision 3f2a9c01d4 answers requests
 
-         REPLICA          WHERE      GPUS  CPUS   MEMORY     HOST CACHE  ACHIEVED       
-         flash-prefill-0  n1 NUMA 0  2     0-15   140.0 GiB  110.0 GiB   memory refused 
-         flash-decode-0   n1 NUMA 1  2     16-31  170.0 GiB  off         yes            
+        REPLICA          WHERE      GPUS  CPUS   MEMORY     HOST CACHE  ACHIEVED
+        flash-prefill-0  n1 NUMA 0  2     0-15   140.0 GiB  110.0 GiB   memory refused
+        flash-decode-0   n1 NUMA 1  2     16-31  170.0 GiB  off         yes
     "#]].assert_eq(&text::text(&ready(), now()));
 }
 
@@ -37,11 +37,11 @@ fn an_object_that_fits_nowhere_says_so_and_that_a_change_was_not_seen_yet() {
           pods       prefill 0/1, decode 0/1, router 0/1
           placement  -, host cache off
 
-         CONDITION  STATUS  SINCE  REASON       MESSAGE                                                                   
-         Planned    False   2h     NotFeasible  decode needs 8 GPUs on one NUMA node, and no NUMA node has more than 4; 4 
-                                                places were looked at                                                     
-         Ready      False   2h     NotFeasible  decode needs 8 GPUs on one NUMA node, and no NUMA node has more than 4; 4 
-                                                places were looked at                                                     
+        CONDITION  STATUS  SINCE  REASON       MESSAGE
+        Planned    False   2h     NotFeasible  decode needs 8 GPUs on one NUMA node, and no NUMA node has more than 4; 4
+                                               places were looked at
+        Ready      False   2h     NotFeasible  decode needs 8 GPUs on one NUMA node, and no NUMA node has more than 4; 4
+                                               places were looked at
     "#]].assert_eq(&text::text(&pending(), now()));
 }
 
@@ -49,8 +49,6 @@ fn an_object_that_fits_nowhere_says_so_and_that_a_change_was_not_seen_yet() {
 fn an_object_that_nobody_looked_at_says_so() {
     expect![[r#"
         flash in namespace team-a: no operator has reported on it yet
-
-         CONDITION  STATUS  SINCE  REASON  MESSAGE 
     "#]]
     .assert_eq(&text::text(&unseen(), now()));
 }
