@@ -106,7 +106,7 @@ cmd_load() {
 #? exec WORKER COMMAND...   run a command in a worker's namespaces (or in control-plane)
 cmd_exec() { local name=${1:?exec WORKER COMMAND...}; shift; inside "$name" env PATH="$(programs_folder)/bin:$PATH" "$@"; }
 
-kubectl() { KUBECONFIG=$STATE/kubeconfig "$(programs_folder)/bin/kubectl" "$@"; }
+kubectl() { KUBECONFIG=$STATE/kubeconfig "$(programs_folder)/bin/kubectl" --cache-dir "$STATE/kubectl-cache" "$@"; }
 
 if [ $# -eq 0 ]; then
     echo "usage: ./dev cluster COMMAND"; cat "$HERE"/*.sh | sed -n 's/^#? /  /p'; exit 0
