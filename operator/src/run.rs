@@ -2,6 +2,7 @@
 //! In: [`Config`]. Out: an exit code. Never: a task that nobody waits for; a reconcile before what it would look at is
 //! known (lists, kinds that are served, the agents' first reports): it would take the unknown for missing.
 
+mod certificates;
 mod parts;
 mod tasks;
 
@@ -65,6 +66,7 @@ async fn run(config: Config) -> Result<(), RunError> {
     let (mut lasting, mut work, mut lease) = (Tasks::default(), Tasks::default(), Tasks::default());
     let parts = Parts::new(&config, &mut lasting).await?;
     parts.start_lasting(&config, &mut lasting, &stop).await?;
+    lasting.spawn("certificates of node agents", parts.certificates(&config));
     work.spawn("reconciling", parts.reconciling(stop.clone()));
     lease.spawn("the Lease", parts.lease(&config, stop_lease.clone()));
     tracing::info!(version = env!("CARGO_PKG_VERSION"), namespace = config.namespace, "the operator runs");

@@ -12,15 +12,15 @@ use tokio::task::JoinSet;
 use super::Sources;
 use super::streams::Watches;
 
-const EVERY: Duration = Duration::from_secs(60);
+pub const EVERY: Duration = Duration::from_secs(60);
 
 /// A first question that gets no answer is asked again sooner: nothing is planned before it is answered.
 const FIRST: Duration = Duration::from_secs(2);
 
 const GROUP: &str = "resource.k8s.io/v1";
 
-/// Looks until claims are served, then follows them. `known` becomes true with the first answer.
-pub async fn run(watches: Watches, sources: Arc<Sources>, known: watch::Sender<bool>) {
+/// Looks every so often until claims are served, then follows them. `known` becomes true with the first answer.
+pub async fn run(watches: Watches, sources: Arc<Sources>, known: watch::Sender<bool>, every: Duration) {
     let mut said = false;
     loop {
         match claims_are_served(&watches.client).await {
@@ -34,7 +34,7 @@ pub async fn run(watches: Watches, sources: Arc<Sources>, known: watch::Sender<b
             }
             Err(error) => tracing::warn!(%error, "cannot ask which kinds are served; asking again"),
         }
-        tokio::time::sleep(if *known.borrow() { EVERY } else { FIRST }).await;
+        tokio::time::sleep(if *known.borrow() { every } else { FIRST.min(every) }).await;
     }
     tracing::info!("{GROUP} is served; following claims and slices");
     let mut tasks = JoinSet::new();
@@ -58,7 +58,8 @@ async fn claims_are_served(client: &Client) -> kube::Result<bool> {
             let has = |name: &str| list.resources.iter().any(|resource| resource.name == name);
             Ok(has("resourceclaims") && has("resourceslices"))
         }
-        Err(kube::Error::Api(status)) if status.is_not_found() => Ok(false),
+        // An unknown group is answered in plain words, without a reason that could be compared.
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(false),
         Err(error) => Err(error),
     }
 }

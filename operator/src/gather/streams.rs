@@ -193,7 +193,7 @@ impl Watches {
         let api = Api::namespaced(life.touching(self.client.clone()), namespace);
         let spec =
             Spec { resource: "agent pods", scope: namespace.into(), labels: Some(selector.to_owned()), life };
-        self.follow(spec, api, |s| &s.agent_pods, |w, _| w.agent_pods())
+        self.follow(spec, api, |s| &s.agent_pods, |w, _| w.agent_pod())
     }
 
     /// The task of a watch: prune, keep, wake.

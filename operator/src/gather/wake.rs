@@ -6,10 +6,12 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
 use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceSlice};
 use kube::core::PartialObjectMeta;
+use tokio::sync::Notify;
 
 use super::kept::{Kept, Stored};
 use super::shelf::{Change, ObjectKey};
@@ -20,12 +22,16 @@ use crate::reconcile::queue::{Cause, Queue};
 /// Port of the agents' gRPC.
 const AGENT_PORT: u16 = 9443;
 
+/// A list of thousands of agents comes as thousands of changes.
+const AGENTS_DEBOUNCE: Duration = Duration::from_millis(50);
+
 /// Wakes objects.
 pub struct Waker {
     pub sources: Arc<Sources>,
     pub queue: Arc<Queue>,
     /// Told the uid of each object that is gone.
     pub gone: Box<dyn Fn(&str) + Send + Sync>,
+    pub agents_changed: Notify,
 }
 
 impl fmt::Debug for Waker {
@@ -168,10 +174,19 @@ impl Waker {
         self.owner(Some(owner));
     }
 
-    /// The agents' pods changed: all of them are told anew.
-    pub fn agent_pods(&self) {
-        let agents = self.sources.stores.agent_pods.all();
-        self.sources.agents.set_pods(agents.iter().filter_map(|pod| agent(pod)).collect());
+    /// An agent's pod changed.
+    pub fn agent_pod(&self) {
+        self.agents_changed.notify_one();
+    }
+
+    /// Tells the streams which agents there are, until the end of the process: all of them once for each burst of changes.
+    pub async fn keep_agents(&self) {
+        loop {
+            self.agents_changed.notified().await;
+            tokio::time::sleep(AGENTS_DEBOUNCE).await;
+            let agents = self.sources.stores.agent_pods.all();
+            self.sources.agents.set_pods(agents.iter().filter_map(|pod| agent(pod)).collect());
+        }
     }
 
     fn owner(&self, uid: Option<&str>) {

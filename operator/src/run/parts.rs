@@ -10,18 +10,19 @@ use std::time::Duration;
 use kube::Client;
 use operator_render::Neighbours;
 use tokio::net::TcpListener;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::RunError;
 use super::tasks::Tasks;
 use crate::agents::{AgentSettings, Agents};
+use crate::certificates::CertificateSettings;
 use crate::config::Config;
 use crate::events::Events;
 use crate::gather::streams::{Lives, Watches};
 use crate::gather::wake::Waker;
-use crate::gather::{Sources, discovery};
+use crate::gather::{Sources, discovery, pods};
 use crate::http::{self, Probes};
 use crate::lease::{self, LeaseSettings, Standing};
 use crate::metrics::Metrics;
@@ -97,6 +98,7 @@ impl Parts {
                 sources: Arc::clone(&sources),
                 queue: Arc::clone(&queue),
                 gone: forgetting(&context),
+                agents_changed: Notify::new(),
             }),
             sources,
             queue,
@@ -126,7 +128,9 @@ impl Parts {
             tasks.spawn(name, task);
         }
         let (sources, known) = (Arc::clone(&self.sources), self.discovered.clone());
-        tasks.spawn("discovery", discovery::run(watches, sources, known));
+        tasks.spawn("discovery", discovery::run(watches, sources, known, discovery::EVERY));
+        let waker = Arc::clone(&self.waker);
+        tasks.spawn("node agents", async move { waker.keep_agents().await });
         tasks.spawn("news of node agents", news_of_agents(Arc::clone(&self.waker)));
         tasks.spawn("questions to engines", self.questions_to_engines());
         tasks.spawn("questions to objects", self.questions_to_objects());
@@ -188,6 +192,16 @@ impl Parts {
         dispatch::run(context, queue, self.standing.subscribe(), ready, stop)
     }
 
+    /// The agents' certificates: issued and renewed by the leader.
+    pub(super) fn certificates(&self, config: &Config) -> impl Future<Output = ()> + Send + 'static {
+        let settings = CertificateSettings {
+            tls_secret: config.agent_tls_secret.clone(),
+            ..CertificateSettings::new(config.namespace.clone())
+        };
+        let (standing, agents) = (self.standing.subscribe(), self.sources.agents.clone());
+        super::certificates::keep(self.client.clone(), settings, standing, agents)
+    }
+
     fn questions_to_engines(&self) -> impl Future<Output = ()> + Send + 'static {
         let (engines, waker) = (Arc::clone(&self.sources.engines), Arc::clone(&self.waker));
         let standing = self.standing.subscribe();
@@ -218,14 +232,15 @@ async fn settled(lives: Arc<Lives>, mut discovered: watch::Receiver<bool>, sourc
     let mut news = sources.agents.changed();
     let deadline = Instant::now() + SETTLE;
     loop {
-        let connections = sources.agents.connections();
-        if connections.connected >= connections.expected {
+        let expected = sources.stores.agent_pods.all().iter().filter(|pod| pods::ready(pod)).count();
+        let connected = sources.agents.connections().connected;
+        if connected >= expected {
             break;
         }
         if tokio::time::timeout_at(deadline, news.changed()).await.is_err() {
             tracing::warn!(
-                expected = connections.expected,
-                connected = connections.connected,
+                expected,
+                connected,
                 "not all node agents have reported; planning begins without the others"
             );
             break;

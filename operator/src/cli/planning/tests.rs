@@ -1,5 +1,7 @@
 use std::path::Path;
 
+use engine_spec::NamedShape;
+
 use super::*;
 
 fn message(file: &Path) -> String {

@@ -25,6 +25,8 @@ struct Server {
     /// Events that a watch gets, one list a watch; after them silence, or the end if the last is null.
     events: BTreeMap<&'static str, Vec<Vec<Value>>>,
     forbidden: Vec<&'static str>,
+    /// Whether `resource.k8s.io/v1` is served.
+    claims: bool,
     requests: Vec<String>,
 }
 
@@ -51,6 +53,10 @@ async fn answer(State(fake): State<Fake>, request: Request<Body>) -> Response {
     let uri = request.uri().to_string();
     server.requests.push(uri.clone());
     let plural = uri.split('?').next().unwrap().rsplit('/').next().unwrap().to_owned();
+    let plural = if uri.contains("/fathom-system/") { "agents".to_owned() } else { plural };
+    if uri == "/apis/resource.k8s.io/v1" {
+        return claims_served(server.claims);
+    }
     if server.forbidden.contains(&plural.as_str()) {
         let status = json!({"kind": "Status", "status": "Failure", "code": 403, "reason": "Forbidden", "message": "no"});
         return (StatusCode::FORBIDDEN, axum::Json(status)).into_response();
@@ -72,11 +78,24 @@ async fn answer(State(fake): State<Fake>, request: Request<Body>) -> Response {
     body.into_response()
 }
 
+fn claims_served(served: bool) -> Response {
+    if !served {
+        return (StatusCode::NOT_FOUND, "404 page not found\n").into_response();
+    }
+    let kind =
+        |name: &str| json!({"name": name, "singularName": "", "namespaced": true, "kind": "K", "verbs": []});
+    let resources = ["resourceclaims", "resourceslices"].map(kind);
+    let list =
+        json!({"kind": "APIResourceList", "groupVersion": "resource.k8s.io/v1", "resources": resources});
+    axum::Json(list).into_response()
+}
+
 /// The watches of one operator.
 struct World {
     fake: Fake,
     watches: Watches,
     queue: Arc<Queue>,
+    sources: Arc<Sources>,
     tasks: tokio::task::JoinSet<()>,
 }
 
@@ -89,11 +108,15 @@ impl World {
             ledger: Arc::default(),
             engines: Arc::default(),
             agents,
-            claims_served: true.into(),
+            claims_served: false.into(),
         });
         let queue = Arc::new(Queue::default());
-        let waker =
-            Waker { sources: Arc::clone(&sources), queue: Arc::clone(&queue), gone: Box::new(|_| {}) };
+        let waker = Waker {
+            sources: Arc::clone(&sources),
+            queue: Arc::clone(&queue),
+            gone: Box::new(|_| {}),
+            agents_changed: Default::default(),
+        };
         let watches = Watches {
             client,
             stores: Arc::clone(&sources.stores),
@@ -106,7 +129,7 @@ impl World {
         for (_, task) in watches.always("fathom-system", "app=agent") {
             tasks.spawn(task);
         }
-        Self { fake, watches, queue, tasks }
+        Self { fake, watches, queue, sources, tasks }
     }
 
     async fn until(&self, what: &str, holds: impl Fn(&Self) -> bool) {
@@ -205,4 +228,25 @@ async fn a68_compacted_history_is_listed_anew_without_an_error_or_a_wake_up() {
     assert_eq!(world.queue.depth().0, 0, "what is replayed wakes nobody");
     let text = world.watches.metrics.render(&crate::metrics::Scrape::default());
     assert!(!text.contains("fathom_watch_restarts_total{watch=\"inferenceclusters\"}"), "{text}");
+}
+
+#[tokio::test]
+async fn a34_kinds_that_are_not_served_are_followed_once_they_are() {
+    let mut world = World::start(Fake::default());
+    let known = tokio::sync::watch::Sender::new(false);
+    let (watches, sources) = (world.watches.clone(), Arc::clone(&world.sources));
+    let every = Duration::from_millis(10);
+    world.tasks.spawn(crate::gather::discovery::run(watches, sources, known.clone(), every));
+    world.until("an answer", |_| *known.borrow()).await;
+    assert!(!world.sources.claims_served.load(std::sync::atomic::Ordering::Relaxed));
+    assert_eq!(world.fake.requests("resourceclaims", false), 0, "nothing is asked of what is not there");
+    world.fake.0.lock().unwrap().claims = true;
+    world
+        .until("both lists", |world| {
+            world.fake.requests("resourceclaims", false) == 1
+                && world.fake.requests("resourceslices", false) == 1
+        })
+        .await;
+    world.until("their events", |world| world.watches.lives.unlisted().is_empty()).await;
+    assert!(world.sources.claims_served.load(std::sync::atomic::Ordering::Relaxed));
 }

@@ -26,7 +26,14 @@ impl World {
             agents,
             claims_served: true.into(),
         });
-        let world = Self { waker: Waker { sources, queue: Arc::default(), gone: Box::new(|_| {}) } };
+        let world = Self {
+            waker: Waker {
+                sources,
+                queue: Arc::default(),
+                gone: Box::new(|_| {}),
+                agents_changed: Notify::new(),
+            },
+        };
         for name in ["a", "b", "c"] {
             world.take(|s| &s.clusters, cluster(name, json!({})), Waker::cluster);
         }
