@@ -29,6 +29,8 @@ enum Done {
     Wrote(u32),
     /// Nothing had to be done.
     Nothing,
+    /// Our view lags behind; an event will tell, and nobody has to be told.
+    Unseen,
     Waits(String),
     Taken(String),
     Refused(Refused),
@@ -116,9 +118,13 @@ impl<'a> Executor<'a> {
             Ok(answer) => Ok(Ok(answer)),
             Err(kube::Error::Api(status)) if status.is_already_exists() => {
                 let done = match self.get(child.kind, &child.name).await? {
-                    Some(there) if self.is_ours(&there.metadata) => not_seen_yet(child),
-                    Some(there) => self.not_ours(child, &there.metadata),
-                    None => not_seen_yet(child),
+                    Some(there) if !self.is_ours(&there.metadata) => self.not_ours(child, &there.metadata),
+                    Some(there) if there.metadata.deletion_timestamp.is_some() => {
+                        Done::Waits(format!("{child} is ending"))
+                    }
+                    // Ours, and our view does not show it yet: as good as made.
+                    Some(_) => Done::Nothing,
+                    None => Done::Unseen,
                 };
                 Ok(Err(done))
             }
@@ -193,7 +199,7 @@ impl<'a> Executor<'a> {
 
     async fn expect_gone(&self, pod: &str) -> Result<Done, ApplyError> {
         if self.get(Kind::Pod, pod).await?.is_some() {
-            return Ok(Done::Waits(format!("pod {pod} was created and is not seen yet")));
+            return Ok(Done::Unseen);
         }
         self.recent.forget(pod);
         Ok(Done::Nothing)
@@ -252,10 +258,6 @@ fn ends_namespace(status: &Status) -> bool {
     ending || (status.is_not_found() && details.kind == "namespaces")
 }
 
-fn not_seen_yet(child: &Child) -> Done {
-    Done::Waits(format!("{child} is there and not seen yet"))
-}
-
 /// An API server that does not know image volumes drops them without a word.
 fn has_lost_its_image(asked: &Value, answered: &Value) -> bool {
     let images = |pod: &Value| {
@@ -280,7 +282,7 @@ fn note(outcome: &mut Outcome, done: Done) -> bool {
             outcome.writes += 2;
             outcome.image_volume_dropped.push(pod);
         }
-        Done::NamespaceEnds => {}
+        Done::Unseen | Done::NamespaceEnds => {}
     }
     false
 }
