@@ -8,6 +8,7 @@ pub mod dispatch;
 mod preview;
 pub mod questions;
 pub mod queue;
+pub mod written;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -34,6 +35,7 @@ use budget::{Budget, Verdict};
 use decide::{Carried, Decision, Wanted, decide};
 use questions::Questions;
 use queue::Next;
+use written::Written;
 
 /// What a pass works with.
 pub struct Context {
@@ -41,6 +43,7 @@ pub struct Context {
     pub sources: Arc<Sources>,
     pub questions: Arc<Questions>,
     pub budget: Budget,
+    pub written: Written,
     pub events: Events,
     pub metrics: Arc<Metrics>,
     /// Image where an object names none.
@@ -221,7 +224,12 @@ impl Context {
         let empty = InferenceClusterStatus::default();
         let before = cluster.status.as_ref().unwrap_or(&empty);
         let after = status::status(observed, before, Timestamp::now());
+        let uid = cluster.metadata.uid.as_deref().unwrap_or_default();
+        if !self.written.is_due(uid, &after, cluster.status.as_ref()) {
+            return Ok(());
+        }
         if status::write(&self.client, cluster, &after).await? {
+            self.written.sent(uid, &after);
             self.events.tell(cluster, &before.conditions, &after.conditions).await;
             self.sources.stores.remember_status(key, cluster, after);
         }
@@ -233,6 +241,7 @@ impl Context {
         self.sources.ledger.forget(uid);
         self.questions.forget(uid);
         self.budget.forget(uid);
+        self.written.forget(uid);
         self.recent.lock().unwrap_or_else(PoisonError::into_inner).remove(uid);
     }
 }

@@ -29,6 +29,7 @@ use crate::metrics::Metrics;
 use crate::reconcile::budget::Budget;
 use crate::reconcile::questions::Questions;
 use crate::reconcile::queue::{Cause, Queue};
+use crate::reconcile::written::Written;
 use crate::reconcile::{Context, dispatch};
 
 /// A new leader waits so long for the first reports of agents: after that, plans are made without those that are missing.
@@ -83,6 +84,7 @@ impl Parts {
             sources: Arc::clone(&sources),
             questions: Arc::new(Questions::default()),
             budget: Budget::default(),
+            written: Written::default(),
             events: Events::new(client.clone(), &config.pod_name, metrics.events_published.clone()),
             metrics: Arc::clone(&metrics),
             default_image: config.engine_image.clone(),
