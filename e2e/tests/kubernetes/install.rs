@@ -97,7 +97,9 @@ fn uninstall_keeps_what_runs_and_a_second_install_takes_it_over() {
     // A73: without an operator an object goes with its namespace; nothing holds it.
     chart::uninstall().unwrap();
     namespace.delete_whole("needle", &uid, READY).unwrap();
-    assert!(kubernetes.api.list(PODS, &namespace.name, "").unwrap().is_empty());
+    let gone =
+        || kubernetes.api.list(PODS, &namespace.name, "").is_ok_and(|pods| pods.is_empty()).then_some(());
+    e2e::wait_for("the pods of a deleted object to be gone", READY, gone).unwrap();
     namespace.remove(READY).unwrap();
     chart::install(&kubernetes, &[]).unwrap();
 }

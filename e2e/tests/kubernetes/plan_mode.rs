@@ -65,7 +65,9 @@ fn undo_brings_back_the_last_good_spec() {
     namespace.wait_ready("needle", READY).unwrap();
     let good = namespace.cluster("needle").unwrap();
 
-    namespace.change("needle", &json!({"runtime": {"image": "fathom.dev/no-such-image:1"}})).unwrap();
+    // A value beside what is added: who only takes a field away owns nothing afterwards.
+    let bad = json!({"runtime": {"image": "fathom.dev/no-such-image:1"}, "model": {"contextTokens": 16384}});
+    namespace.change("needle", &bad).unwrap();
     namespace.wait_condition("needle", "Degraded", "True", "", READY).unwrap();
     let said = command_line::fathom_ok(&["undo", "needle", "-n", &namespace.name]).unwrap();
     println!("{said}");

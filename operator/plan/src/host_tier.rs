@@ -46,6 +46,8 @@ pub(crate) fn grant(
     replicas
 }
 
+const OFF_ON_CPU: &str = "off: on the CPU the device pool is host memory already";
+
 type Finished = (ReplicaPlan, Option<HostCacheReport>);
 
 /// A replica that stays keeps what it was granted.
@@ -56,12 +58,21 @@ fn stay(replica: &ReplicaPlan) -> Finished {
         granted_bytes: replica.host_cache_bytes,
         ratio: quotient(replica.host_cache_bytes, replica.device_pool.bytes),
         limited_by,
-        message: format!(
-            "granted {} when it was placed; limited by {limited_by:?}",
-            gib(replica.host_cache_bytes)
-        ),
+        message: stays_text(limited_by, replica.host_cache_bytes),
     });
     (replica.clone(), line)
+}
+
+fn stays_text(limited_by: HostCacheLimit, granted: u64) -> String {
+    match limited_by {
+        HostCacheLimit::OnCpu => OFF_ON_CPU.to_owned(),
+        HostCacheLimit::BelowDevicePool => {
+            "off since it was placed: there was less room than the device pool takes".to_owned()
+        }
+        HostCacheLimit::AsAsked | HostCacheLimit::NumaHeadroom | HostCacheLimit::CgroupLimit => {
+            format!("granted {} when it was placed; limited by {limited_by:?}", gib(granted))
+        }
+    }
 }
 
 /// The replicas of one room.
@@ -162,7 +173,7 @@ fn host_cache(
                 granted_bytes: 0,
                 ratio: 0.0,
                 limited_by: HostCacheLimit::OnCpu,
-                message: "off: on the CPU the device pool is host memory already".to_owned(),
+                message: OFF_ON_CPU.to_owned(),
             });
         }
         HostCacheMode::Auto => None,

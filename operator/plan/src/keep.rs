@@ -65,7 +65,8 @@ pub(crate) fn held(present: &Present) -> Taken {
     }
 }
 
-/// Replicas that compute on the CPU without a number of their own make room for others: they share when there are more.
-pub(crate) fn has_own_cpus(replica: &ReplicaPlan) -> bool {
+/// Whether nobody else may have the CPUs of a replica. Replicas that compute on the CPU make room: with others beside them
+/// they share.
+pub fn has_own_cpus(replica: &ReplicaPlan) -> bool {
     replica.device == ComputeDevice::Cuda && !replica.cpus_shared
 }

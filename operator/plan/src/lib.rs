@@ -23,6 +23,7 @@ pub use check::{Violation, check};
 pub use cpu_list::cpu_list;
 pub use enforcement::{Abilities, ClaimDriver, Enforcement, Mode, enforcement};
 pub use engine_config::{engine_config, in_pod, named_shape, router_config};
+pub use keep::has_own_cpus;
 pub use plan::{ComputeDevice, DevicePool, Plan, PlanInput, PlannedGpu, QueueLimit, ReplicaPlan, plan};
 pub use report::{
     HostCacheLimit, HostCacheReport, Planned, Refusal, RejectReason, Rejected, Report, SizeReport, gib,

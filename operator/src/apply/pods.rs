@@ -67,6 +67,9 @@ fn surplus(desired: &Desired, engines: &[&Arc<Pod>], todo: &mut Todo) {
 struct Turns {
     /// Every pod that is up to date is ready, none is missing, and none is on its way out.
     open: bool,
+    /// Roles without a pod that is up to date. Their first turn waits for nobody: a decode is never ready before a
+    /// prefill of its revision is.
+    untried: BTreeSet<String>,
     /// Roles that have had their turn: one pod each.
     taken: BTreeSet<String>,
     /// What replicas without any pod need: whoever holds it makes room, or the two would wait for each other.
@@ -75,7 +78,9 @@ struct Turns {
 
 impl Turns {
     fn new(desired: &Desired, engines: &[&Arc<Pod>]) -> Self {
-        let mut turns = Self { open: true, taken: BTreeSet::new(), missing: Vec::new() };
+        let mut turns =
+            Self { open: true, untried: BTreeSet::new(), taken: BTreeSet::new(), missing: Vec::new() };
+        let mut tried = BTreeSet::new();
         for replica in &desired.replicas {
             let wanted = name(&replica.pod.metadata);
             let mut own = engines.iter().filter(|pod| is_of(&pod.metadata, replica)).peekable();
@@ -83,11 +88,17 @@ impl Turns {
                 turns.missing.extend(present(&replica.pod).map(|present| present.replica));
                 turns.open = false;
             }
+            let role = label(&replica.pod.metadata, names::LABEL_ROLE).unwrap_or_default();
+            turns.untried.insert(role.to_owned());
             turns.open &= own.all(|pod| {
                 let outdated = name(&pod.metadata) != wanted;
+                if !outdated || is_ending(&pod.metadata) {
+                    tried.insert(role);
+                }
                 !is_ending(&pod.metadata) && (outdated || is_ready(pod))
             });
         }
+        turns.untried.retain(|role| !tried.contains(role.as_str()));
         turns
     }
 
@@ -95,7 +106,8 @@ impl Turns {
         let role = label(&pod.metadata, names::LABEL_ROLE).unwrap_or_default();
         let in_the_way = present(pod)
             .is_some_and(|entry| self.missing.iter().any(|missing| overlaps(missing, &entry.replica)));
-        in_the_way || (self.open && self.taken.insert(role.to_owned()))
+        let open = self.open || self.untried.contains(role);
+        in_the_way || (open && self.taken.insert(role.to_owned()))
     }
 }
 

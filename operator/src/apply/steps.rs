@@ -160,7 +160,8 @@ fn router(desired: &Desired, live: &Live, todo: &mut Todo) {
     }
     if let Some(binding) = role_binding {
         let seen = find(&live.role_bindings, name(&binding.metadata));
-        mutable(prepare, ROUTER, Kind::RoleBinding, binding, seen, todo);
+        // After its role: nobody may bind what is not there.
+        mutable(Stage::Start, ROUTER, Kind::RoleBinding, binding, seen, todo);
     }
     if let Some(config) = router_config {
         let wanted = name(&config.metadata);

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use k8s_openapi::api::core::v1::Pod;
-use operator_plan::{Present, ReplicaPlan, Taken};
+use operator_plan::{Present, ReplicaPlan, Taken, has_own_cpus};
 
 use super::pods;
 use super::shelf::ObjectKey;
@@ -150,14 +150,13 @@ impl Inner {
     }
 }
 
-/// Shared CPUs are not theirs alone.
 fn taken(replica: &ReplicaPlan, by: String, untouched_bytes: u64) -> Taken {
     Taken {
         by,
         node: replica.node.clone(),
         numa_node: replica.numa_node,
         gpus: replica.gpus.iter().map(|gpu| gpu.uuid.clone()).collect(),
-        cpus: if replica.cpus_shared { Vec::new() } else { replica.cpus.clone() },
+        cpus: if has_own_cpus(replica) { replica.cpus.clone() } else { Vec::new() },
         promised_bytes: replica.memory_bytes,
         untouched_bytes,
     }
