@@ -57,6 +57,8 @@ pub struct PodState {
     pub revision: String,
     pub role: String,
     pub node: String,
+    /// Its IP, once it has one.
+    pub address: String,
 }
 
 impl<'k> Namespace<'k> {

@@ -70,5 +70,6 @@ pub(super) fn pod_state(pod: &Value) -> PodState {
         revision: text(&labels["fathom.dev/revision"]),
         role: text(&labels["fathom.dev/role"]),
         node: text(&pod["spec"]["nodeName"]),
+        address: text(&pod["status"]["podIP"]),
     }
 }

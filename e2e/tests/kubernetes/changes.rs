@@ -69,15 +69,25 @@ fn one_revision(pods: &BTreeMap<String, PodState>) -> String {
 fn watch_pairs(namespace: &Namespace<'_>, done: &AtomicBool) -> BTreeSet<String> {
     let mut seen = BTreeSet::new();
     while !done.load(Ordering::Relaxed) {
-        for pod in namespace.pods("fathom.dev/role=decode").unwrap_or_default() {
+        let pods = namespace.pods("fathom.dev/cluster=needle").unwrap_or_default();
+        let revision_at = |address: &str| {
+            let ip = address.split(':').next().unwrap_or_default();
+            pods.iter().find(|pod| pod.address == ip).map(|pod| pod.revision.as_str())
+        };
+        for pod in pods.iter().filter(|pod| pod.role == "decode") {
             // A pod that starts or ends does not answer.
             let Ok(info) = namespace.server_info(&pod.name) else { continue };
-            let own = info["revision"].as_str().unwrap().to_owned();
-            for peer in info["peers"].as_array().into_iter().flatten() {
-                let paired = peer["paired"] == json!(true);
-                assert!(!paired || peer["revision"] == json!(own), "{} of {own} pairs with {peer}", pod.name);
+            assert_eq!(info["revision"], json!(pod.revision), "{}", pod.name);
+            for peer in info["prefills"]["peers"].as_array().into_iter().flatten() {
+                let prefill = revision_at(peer["address"].as_str().unwrap());
+                let same = prefill.is_none_or(|revision| revision == pod.revision);
+                assert!(
+                    peer["standing"] != "paired" || same,
+                    "{} pairs with {peer} of {prefill:?}",
+                    pod.name
+                );
             }
-            seen.insert(own);
+            seen.insert(pod.revision.clone());
         }
         std::thread::sleep(Duration::from_millis(100));
     }

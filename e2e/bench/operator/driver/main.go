@@ -22,6 +22,7 @@ type settings struct {
 	Burst    int
 	Nodes    int
 	Only     string
+	Template string
 }
 
 func main() {
@@ -34,7 +35,8 @@ func main() {
 	flag.Float64Var(&s.Rate, "rate", 20, "objects a second")
 	flag.IntVar(&s.Burst, "burst", 100, "objects at once, afterwards")
 	flag.IntVar(&s.Nodes, "nodes", 4, "nodes, each with an agent of its own")
-	flag.StringVar(&s.Only, "only", "", "fathom: leave the twin out")
+	flag.StringVar(&s.Only, "only", "", "fathom or twin: leave the other out")
+	flag.StringVar(&s.Template, "template", "", "where the children are kept that Fathom made and the twin copies (-only twin needs it)")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -49,7 +51,10 @@ func run(ctx context.Context, s settings) error {
 	if err != nil {
 		return err
 	}
-	template := filepath.Join(folder, "template.json")
+	template := s.Template
+	if template == "" {
+		template = filepath.Join(folder, "template.json")
+	}
 	var results []result
 	for _, subject := range []subject{&fathom{settings: s, template: template}, &twin{settings: s, template: template}} {
 		if s.Only != "" && s.Only != subject.name() {
