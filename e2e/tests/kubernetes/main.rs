@@ -4,11 +4,13 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "these are tests; what they share included")]
 
 mod agents;
+mod binding;
 mod changes;
 mod command_line;
 mod faults;
 mod install;
 mod network;
+mod overload;
 mod ownership;
 mod plan_mode;
 mod rights;

@@ -113,6 +113,13 @@ fn children_have_the_names_and_labels_that_were_agreed() {
     let status = namespace.cluster("flash").unwrap()["status"]["currentRevision"].clone();
     assert_eq!(Some(status.as_str().unwrap().to_owned()), revisions.into_iter().next());
 
+    // A53: a pod without GPUs sees none, whatever its image says.
+    for pod in kubernetes.api.list(PODS, &namespace.name, "fathom.dev/cluster=flash").unwrap() {
+        let environment = pod["spec"]["containers"][0]["env"].as_array().cloned().unwrap_or_default();
+        let void = |v: &serde_json::Value| v["name"] == "NVIDIA_VISIBLE_DEVICES" && v["value"] == "void";
+        assert!(environment.iter().any(void), "{}: {environment:?}", pod["metadata"]["name"]);
+    }
+
     // One replica: no budget, or a drain would wait for ever.
     namespace.change("flash", &json!({"router": {"replicas": 1}})).unwrap();
     namespace

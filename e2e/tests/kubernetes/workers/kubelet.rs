@@ -36,7 +36,9 @@ fn the_kubelet_gives_gpus_and_cpu_of_one_numa_node_and_the_status_says_which() {
             .unwrap();
         assert_eq!(pod["status"]["qosClass"], "Guaranteed");
         // The fact of PodResources, not the wish of the plan.
-        assert!(replica["achieved"].as_str().is_some_and(|a| a.starts_with("Achieved")), "{replica}");
+        for resource in ["gpus", "cpus"] {
+            assert_eq!(replica["achieved"][resource]["state"], "Achieved", "{replica}");
+        }
         assert_eq!(replica["gpus"].as_array().map(Vec::len), Some(4), "{replica}");
     }
     assert_eq!(namespace.condition("flash", "PlacementSatisfied").unwrap().unwrap().status, "True");
