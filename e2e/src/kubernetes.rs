@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, ensure};
 
 use api::Api;
-pub use environment::{Shape, state_folder};
+pub use environment::{Shape, dev as cluster_command, state_folder};
 pub use namespace::{Level, Namespace};
 
 /// Time between two looks at the API server: short against what is waited for, long enough to leave the cores alone.

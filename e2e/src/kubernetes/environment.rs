@@ -101,7 +101,7 @@ pub(super) fn require(shape: Shape) -> anyhow::Result<()> {
 ///
 /// # Errors
 /// With what it said.
-pub(super) fn dev(arguments: &[&str]) -> anyhow::Result<()> {
+pub fn dev(arguments: &[&str]) -> anyhow::Result<()> {
     let output =
         Command::new(root().join("dev")).arg("cluster").args(arguments).output().context("starting ./dev")?;
     ensure!(

@@ -5,4 +5,5 @@ mod dra;
 mod exact_rights;
 mod idle;
 mod kubelet;
+mod real_numa;
 mod scenes;
