@@ -48,7 +48,7 @@ func apply(ctx context.Context, m *machine, w *watch, p *process, l load, childr
 		}
 	}
 	if err := w.complete(ctx, uids, children, 2*time.Minute); err != nil {
-		return result{}, err
+		return result{}, fmt.Errorf("%w; the last object's status: %s", err, m.status(ctx, fmt.Sprintf("%s-%d", l.prefix, l.count-1)))
 	}
 	times := make([]time.Duration, l.count)
 	for i, uid := range uids {
