@@ -71,3 +71,14 @@ fn objects_are_found_by_their_nodes_and_when_they_wait_for_room() {
     ledger.forget("b");
     assert!(ledger.on_node("n2").is_empty());
 }
+
+#[test]
+fn replicas_that_compute_on_the_cpu_leave_their_cpus_to_others_too() {
+    let ledger = Ledger::default();
+    ledger.promise("a", &key("a"), &[replica("a-decode-0", "n1")], false);
+    assert!(ledger.taken_by_others("b")[0].cpus.is_empty());
+    let mut with_gpus = replica("a-decode-0", "n1");
+    with_gpus.device = operator_plan::ComputeDevice::Cuda;
+    ledger.promise("a", &key("a"), &[with_gpus], false);
+    assert_eq!(ledger.taken_by_others("b")[0].cpus, [0, 1]);
+}
