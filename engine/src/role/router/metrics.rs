@@ -106,7 +106,7 @@ pub(super) struct Metrics {
     limit_tokens: Gauge,
     synced: Gauge,
     stale_seconds: Gauge,
-    discovery_failures: Gauge,
+    discovery_failures: Counter,
     unseated: Gauge,
 }
 
@@ -138,7 +138,7 @@ impl Metrics {
             limit_tokens: Gauge::default(),
             synced: Gauge::default(),
             stale_seconds: Gauge::default(),
-            discovery_failures: Gauge::default(),
+            discovery_failures: Counter::default(),
             unseated: Gauge::default(),
             registry: Registry::default(),
         };
@@ -172,12 +172,13 @@ impl Metrics {
                 &self.synced,
             ),
             ("stale_seconds", "How long the list of workers has not been current", &self.stale_seconds),
-            ("failures", "Times that the list of workers was lost", &self.discovery_failures),
             ("unseated_workers", "Workers beyond those that a router can have", &self.unseated),
         ];
         for (name, help, gauge) in gauges {
             registry.register(format!("fathom_discovery_{name}"), help, gauge.clone());
         }
+        let failures = self.discovery_failures.clone();
+        registry.register("fathom_discovery_failures", "Times that the list of workers was lost", failures);
     }
 
     pub(super) fn ended(&self, outcome: Outcome) {
@@ -195,7 +196,8 @@ impl Metrics {
         self.limit_tokens.set(now.limit_tokens.map_or(-1, gauge));
         self.synced.set(i64::from(now.discovery.stale.is_none()));
         self.stale_seconds.set(now.discovery.stale.map_or(0, |stale| gauge(stale.as_secs())));
-        self.discovery_failures.set(gauge(now.discovery.failures));
+        let counted = self.discovery_failures.get();
+        self.discovery_failures.inc_by(now.discovery.failures.saturating_sub(counted));
         self.unseated.set(gauge(now.unseated as u64));
         for &(role, state, count) in &now.workers {
             self.workers.get_or_create(&[("role", role), ("state", state)]).set(gauge(count as u64));
