@@ -67,7 +67,7 @@ fn surplus(desired: &Desired, engines: &[&Arc<Pod>], todo: &mut Todo) {
 struct Turns {
     /// Every pod that is up to date is ready, none is missing, and none is on its way out.
     open: bool,
-    /// Roles without a pod that is up to date. Their first turn waits for nobody: a decode is never ready before a
+    /// Roles without a pod that is up to date, missing or on its way out. Their first turn waits for nobody: a decode is never ready before a
     /// prefill of its revision is.
     untried: BTreeSet<String>,
     /// Roles that have had their turn: one pod each.
@@ -84,19 +84,21 @@ impl Turns {
         for replica in &desired.replicas {
             let wanted = name(&replica.pod.metadata);
             let mut own = engines.iter().filter(|pod| is_of(&pod.metadata, replica)).peekable();
+            let role = label(&replica.pod.metadata, names::LABEL_ROLE).unwrap_or_default();
+            turns.untried.insert(role.to_owned());
             if own.peek().is_none() {
                 turns.missing.extend(present(&replica.pod).map(|present| present.replica));
                 turns.open = false;
+                // The missing one is about to be the first.
+                tried.insert(role);
             }
-            let role = label(&replica.pod.metadata, names::LABEL_ROLE).unwrap_or_default();
-            turns.untried.insert(role.to_owned());
-            turns.open &= own.all(|pod| {
+            for pod in own {
                 let outdated = name(&pod.metadata) != wanted;
                 if !outdated || is_ending(&pod.metadata) {
                     tried.insert(role);
                 }
-                !is_ending(&pod.metadata) && (outdated || is_ready(pod))
-            });
+                turns.open &= !is_ending(&pod.metadata) && (outdated || is_ready(pod));
+            }
         }
         turns.untried.retain(|role| !tried.contains(role.as_str()));
         turns

@@ -70,10 +70,10 @@ fn everything_is_made_in_the_order_in_which_it_is_needed() {
         first
     };
     assert_eq!(stage("ControllerRevision"), Stage::Record);
-    for needed in ["ConfigMap", "ResourceClaim", "ServiceAccount", "RoleBinding", "Service ", "NetworkPolicy"]
-    {
+    for needed in ["ConfigMap", "ResourceClaim", "ServiceAccount", "Role ", "Service ", "NetworkPolicy"] {
         assert_eq!(stage(needed), Stage::Prepare, "{needed}");
     }
+    assert_eq!(stage("RoleBinding"), Stage::Start, "after its Role");
     assert_eq!(stage("Pod"), Stage::Start);
     assert_eq!(stage("Deployment"), Stage::Start);
 }
@@ -136,6 +136,26 @@ fn a_revision_that_misses_its_gate_stops_with_the_first_pods() {
 
     live.pods[1] = pod(&desired.replicas[1].pod, "Running", true);
     assert!(told(&plan(&new, &live)).contains(&"delete Pod flash-decode-1".to_owned()));
+}
+
+/// The new decode of a change that also scales waits for a prefill of its revision, and the old ones must not wait for it.
+#[test]
+fn a_role_without_a_pod_of_the_new_revision_makes_its_first_whatever_the_other_waits_for() {
+    let (old, new) = (Scene::new(1), Scene::new(2).with_image("engine:2"));
+    let desired = new.render();
+    let mut live = old.live();
+    let deletes = |live: &Live| -> Vec<String> {
+        told(&plan(&new, live)).into_iter().filter(|text| text.starts_with("delete Pod")).collect()
+    };
+    assert_eq!(deletes(&live), ["delete Pod flash-prefill-0"], "the missing decode is made in the same pass");
+    live.pods.push(pod(&desired.replicas[2].pod, "Running", false));
+    assert_eq!(deletes(&live), ["delete Pod flash-prefill-0"]);
+    live.pods[0] = ending(&live.pods[0]);
+    assert_eq!(deletes(&live), [""; 0]);
+    live.pods[0] = pod(&desired.replicas[0].pod, "Running", true);
+    assert_eq!(deletes(&live), [""; 0], "now the new decode can become ready");
+    live.pods[2] = pod(&desired.replicas[2].pod, "Running", true);
+    assert_eq!(deletes(&live), ["delete Pod flash-decode-0"]);
 }
 
 /// A29: a change that is taken back needs no hands, although the pods of the bad revision never became ready.
