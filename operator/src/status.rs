@@ -7,6 +7,7 @@ mod achieved;
 mod condition;
 pub(crate) mod pods;
 mod roles;
+mod running;
 mod tables;
 mod trouble;
 mod verdicts;
@@ -24,6 +25,7 @@ use crate::gather::Gathered;
 use crate::question::Answer;
 
 use roles::RoleCounts;
+use running::Running;
 use verdicts::Seen;
 
 pub use write::{WriteError, write, write_decode_failed};
@@ -88,16 +90,15 @@ pub fn status(
     now: jiff::Timestamp,
 ) -> InferenceClusterStatus {
     let cluster = &observed.gathered.cluster;
-    let counts = RoleCounts::of(observed);
-    let troubles = trouble::troubles(observed);
+    let running = Running::of(observed);
+    let counts = RoleCounts::of(observed, &running);
+    let troubles = trouble::troubles(observed, &running);
     let (planned, enforcement) = observed.intent.parts();
-    let plan = planned.map(|planned| tables::plan(observed, planned, before));
-    let running = match observed.effect {
-        // In mode Plan the table shows the new plan; what was achieved is asked of what runs.
-        Some(effect) => tables::plan(observed, effect.planned, before).replicas,
-        None => Vec::new(),
-    };
-    let seen = Seen { observed, counts, troubles: &troubles, replicas: &running, before };
+    let plan = planned.map(|planned| tables::plan(observed, &running, planned, before));
+    // In mode Plan the table shows the new plan; what was achieved is asked of what runs.
+    let carried = observed.effect.map(|effect| tables::plan(observed, &running, effect.planned, before));
+    let replicas = carried.map(|plan| plan.replicas).unwrap_or_default();
+    let seen = Seen { observed, counts, troubles: &troubles, replicas: &replicas, before };
     let verdicts = verdicts::all(&seen);
     let is_ready = verdicts.iter().any(|verdict| verdict.kind == ConditionType::Ready && verdict.is_true());
     let revision = observed.effect.map(|effect| effect.planned.plan.revision.clone());

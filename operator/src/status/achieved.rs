@@ -8,6 +8,7 @@ use operator_plan::{Mode, ReplicaPlan, cpu_list};
 use serde_json::Value;
 
 use super::pods::PodView;
+use super::running::claim_of;
 use super::{Effect, Observed};
 
 /// What holds of one replica whose pod runs.
@@ -80,9 +81,7 @@ fn gpus(
 
 /// The claim's selector names exactly the planned GPUs: allocated in full, it holds them.
 fn claimed(observed: &Observed<'_>, pod: PodView<'_>, replica: &ReplicaPlan) -> AchievedPart {
-    let mut claims = observed.gathered.live.claims.iter();
-    let claim = claims.find(|claim| claim.metadata.name.as_deref() == Some(pod.name()));
-    let Some(claim) = claim else {
+    let Some(claim) = claim_of(observed, pod) else {
         return part(AchievedState::Unknown, "the pod's ResourceClaim is not there");
     };
     let allocation = claim.status.as_ref().and_then(|status| status.allocation.as_ref());

@@ -10,7 +10,7 @@ use k8s_openapi::api::apps::v1::Deployment;
 use operator_render::names::ANNOTATION_APPLIED;
 
 use super::pods;
-use super::trouble::running;
+use super::running::Running;
 use super::{Effect, Observed};
 
 /// Pods of one role.
@@ -52,27 +52,26 @@ pub(super) struct RoleCounts {
 }
 
 impl RoleCounts {
-    pub(super) fn of(observed: &Observed<'_>) -> Self {
+    pub(super) fn of(observed: &Observed<'_>, running: &Running<'_>) -> Self {
         match &observed.effect {
-            Some(effect) => Self::of_effect(observed, effect),
+            Some(effect) => Self::of_effect(observed, effect, running),
             None => Self::of_wish(&observed.gathered.cluster.spec, observed),
         }
     }
 
-    fn of_effect(observed: &Observed<'_>, effect: &Effect<'_>) -> Self {
+    fn of_effect(observed: &Observed<'_>, effect: &Effect<'_>, running: &Running<'_>) -> Self {
         let plan = &effect.planned.plan;
         let mut counts = Self::default();
         for replica in &plan.replicas {
             counts.engine(replica.role).wanted += 1;
         }
-        let current = running(observed, effect);
-        for (pod, replica) in &current {
+        for (pod, replica) in running.iter() {
             let count = counts.engine(replica.role);
             count.current += 1;
             count.ready += usize::from(pod.is_ready());
         }
         let engines = pods::staying(&observed.gathered.live.pods).filter(|pod| !pod.is_router());
-        let outdated = engines.filter(|pod| !pod.has_failed()).count().saturating_sub(current.len());
+        let outdated = engines.filter(|pod| !pod.has_failed()).count().saturating_sub(running.len());
         let (router, outdated_routers) = router(observed, effect);
         Self { router, outdated: outdated + outdated_routers, ..counts }
     }

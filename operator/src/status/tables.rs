@@ -10,7 +10,7 @@ use operator_plan::{Mode, Planned, QueueLimit, Rejected, ReplicaPlan, cpu_list, 
 
 use super::achieved::achieved;
 use super::roles::RoleCounts;
-use super::trouble::running;
+use super::running::Running;
 use super::{Effect, Observed};
 
 /// Rejected places that a status lists.
@@ -25,13 +25,14 @@ const MAX_NOTES: usize = 32;
 /// The plan of the spec; what runs says beside it what was achieved.
 pub(super) fn plan(
     observed: &Observed<'_>,
+    running: &Running<'_>,
     planned: &Planned,
     before: &InferenceClusterStatus,
 ) -> PlanStatus {
     let report = &planned.report;
     let replicas = planned.plan.replicas.iter().take(MAX_REPLICAS);
     PlanStatus {
-        replicas: replicas.map(|replica| replica_status(observed, replica, before)).collect(),
+        replicas: replicas.map(|replica| replica_status(observed, running, replica, before)).collect(),
         rejected: report.rejected.iter().take(MAX_REJECTED).map(rejected).collect(),
         rejected_total: i32::try_from(report.rejected_total).unwrap_or(i32::MAX),
         notes: report.notes.iter().take(MAX_NOTES).cloned().collect(),
@@ -40,15 +41,15 @@ pub(super) fn plan(
 
 fn replica_status(
     observed: &Observed<'_>,
+    running: &Running<'_>,
     replica: &ReplicaPlan,
     before: &InferenceClusterStatus,
 ) -> ReplicaStatus {
     let shared = if replica.cpus_shared { " shared" } else { "" };
     let effect = observed.effect.as_ref();
-    let runs = effect.and_then(|effect| {
-        let mut pods = running(observed, effect).into_iter();
-        pods.find(|(_, running)| *running == replica).map(|(pod, running)| (effect, pod, running))
-    });
+    // In mode Plan the table shows a plan that is not carried out: only what is the same in both runs.
+    let runs = running.of_replica(&replica.name).filter(|(_, planned)| *planned == replica);
+    let runs = effect.zip(runs);
     let claims = |effect: &Effect<'_>| matches!(effect.enforcement.mode, Mode::Dra { .. });
     let planned = ReplicaStatus {
         name: replica.name.clone(),
@@ -58,12 +59,12 @@ fn replica_status(
         cpus: format!("{}{shared}", cpu_list(&replica.cpus)),
         memory: Quantity::from_bytes(replica.memory_bytes).to_string(),
         claim: runs
-            .filter(|(effect, _, _)| claims(effect) && !replica.gpus.is_empty())
-            .map(|(_, pod, _)| pod.name().to_owned()),
+            .filter(|(effect, _)| claims(effect) && !replica.gpus.is_empty())
+            .map(|(_, (pod, _))| pod.name().to_owned()),
         achieved: None,
     };
-    let Some((effect, pod, running)) = runs else { return planned };
-    let mut found = achieved(observed, effect, pod, running);
+    let Some((effect, (pod, replica))) = runs else { return planned };
+    let mut found = achieved(observed, effect, pod, replica);
     if pod.is_ready() && !observed.gathered.engines.contains_key(pod.name()) {
         keep_what_the_engine_said(&mut found, &planned, before);
     }

@@ -189,6 +189,7 @@ fn the_agents_are_silent() {
 #[test]
 fn a_rollout_has_replaced_nothing_yet_and_the_old_pods_still_serve() {
     let mut world = World::story();
+    world.before = world.status();
     for role in ["flash-prefill", "flash-decode"] {
         world.pod(role, |pod| {
             let name = pod["metadata"]["name"].as_str().unwrap().replace("ab12c", "old00");
@@ -203,7 +204,7 @@ fn a_rollout_has_replaced_nothing_yet_and_the_old_pods_still_serve() {
         PlacementSatisfied Unknown NotKnownYet: 2 of 2 pods do not run yet
         Progressing True Applying: updated 1 of 3 pods, 1 ready, 2 of an earlier revision or plan; pod flash-prefill-0-old00 is ending
         RolesReady False PodsNotReady: ready: prefill 0/1, decode 0/1; `kubectl describe pod` of the others says what they wait for
-        Routable False NotRoutable: no prefill pod is ready
+        Routable True Applying: pods of an earlier revision answer while new ones are made
         Ready False Applying: updated 1 of 3 pods, 1 ready, 2 of an earlier revision or plan; pod flash-prefill-0-old00 is ending
     "#]],
     );

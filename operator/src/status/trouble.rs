@@ -5,10 +5,11 @@ use fathom_crds::conditions::Reason;
 use fathom_crds::inference_cluster::AchievedState;
 use k8s_openapi::api::resource::v1::ResourceClaim;
 use node_facts::GpuHealth;
-use operator_plan::{ComputeDevice, Mode, ReplicaPlan, gib};
+use operator_plan::{ComputeDevice, Mode, gib};
 
 use super::achieved::achieved;
 use super::pods::{self, PodView};
+use super::running::{Running, claim_of};
 use super::verdicts::requires_binding;
 use super::{Effect, Observed};
 
@@ -25,17 +26,17 @@ pub(super) struct Trouble {
 }
 
 /// What [`Trouble`]s an object has, worst first.
-pub(super) fn troubles(observed: &Observed<'_>) -> Vec<Trouble> {
+pub(super) fn troubles(observed: &Observed<'_>, running: &Running<'_>) -> Vec<Trouble> {
     let mut found = Vec::new();
     if let Some(effect) = &observed.effect {
         found.extend(dropped_volumes(effect));
         found.extend(refusals(effect));
-        found.extend(refused_bindings(observed, effect));
-        found.extend(lost_gpus(observed, effect));
+        found.extend(refused_bindings(observed, effect, running));
+        found.extend(lost_gpus(observed, effect, running));
     }
     found.extend(rejections(observed));
     for pod in pods::staying(&observed.gathered.live.pods) {
-        found.extend(pod_trouble(observed, pod));
+        found.extend(pod_trouble(observed, running, pod));
     }
     found.sort_by_key(|trouble| rank(trouble.reason));
     found
@@ -81,12 +82,12 @@ fn refusals(effect: &Effect<'_>) -> Option<Trouble> {
 }
 
 /// Engines that stay not ready because they could not bind themselves as the spec requires.
-fn refused_bindings(observed: &Observed<'_>, effect: &Effect<'_>) -> Vec<Trouble> {
+fn refused_bindings(observed: &Observed<'_>, effect: &Effect<'_>, running: &Running<'_>) -> Vec<Trouble> {
     if !requires_binding(effect) {
         return Vec::new();
     }
     let mut found = Vec::new();
-    for (pod, replica) in running(observed, effect).into_iter().filter(|(pod, _)| !pod.is_ready()) {
+    for (pod, replica) in running.iter().filter(|(pod, _)| !pod.is_ready()) {
         let achieved = achieved(observed, effect, pod, replica);
         for (resource, part) in [("CPUs", achieved.cpus), ("memory", achieved.memory)] {
             let refused = part.filter(|part| part.state == AchievedState::Refused);
@@ -104,9 +105,9 @@ fn refused_bindings(observed: &Observed<'_>, effect: &Effect<'_>) -> Vec<Trouble
 }
 
 /// GPUs of running replicas that are no longer offered, or that the driver calls lost.
-fn lost_gpus(observed: &Observed<'_>, effect: &Effect<'_>) -> Vec<Trouble> {
+fn lost_gpus(observed: &Observed<'_>, effect: &Effect<'_>, running: &Running<'_>) -> Vec<Trouble> {
     let mut found = Vec::new();
-    for (pod, replica) in running(observed, effect) {
+    for (pod, replica) in running.iter() {
         for gpu in &replica.gpus {
             if let Some(why) = lost(observed, effect, &replica.node, &gpu.uuid) {
                 found.push(Trouble {
@@ -141,22 +142,6 @@ fn lost(observed: &Observed<'_>, effect: &Effect<'_>, node: &str, uuid: &str) ->
     }
 }
 
-/// Pods in effect that exist and have not failed, with their replicas.
-pub(super) fn running<'a>(
-    observed: &Observed<'a>,
-    effect: &Effect<'a>,
-) -> Vec<(PodView<'a>, &'a ReplicaPlan)> {
-    let desired = &effect.desired.replicas;
-    let plan = &effect.planned.plan.replicas;
-    let pods = pods::staying(&observed.gathered.live.pods).filter(|pod| !pod.has_failed());
-    pods.filter_map(|pod| {
-        let wanted = desired.iter().find(|wanted| wanted.pod.metadata.name.as_deref() == Some(pod.name()))?;
-        let replica = plan.iter().find(|replica| replica.name == wanted.replica)?;
-        Some((pod, replica))
-    })
-    .collect()
-}
-
 fn rejections(observed: &Observed<'_>) -> Vec<Trouble> {
     let told = observed.rejections.iter();
     told.map(|rejection| {
@@ -181,7 +166,7 @@ fn rejections(observed: &Observed<'_>) -> Vec<Trouble> {
     .collect()
 }
 
-fn pod_trouble(observed: &Observed<'_>, pod: PodView<'_>) -> Option<Trouble> {
+fn pod_trouble(observed: &Observed<'_>, running: &Running<'_>, pod: PodView<'_>) -> Option<Trouble> {
     if pod.has_failed() {
         // Pods that a kubelet rejected are told by `rejections`, with their count.
         let told = observed.rejections.iter().any(|rejection| rejection.reason == pod.reason());
@@ -191,7 +176,7 @@ fn pod_trouble(observed: &Observed<'_>, pod: PodView<'_>) -> Option<Trouble> {
         return None;
     }
     if let Some(said) = pod.unschedulable() {
-        return Some(unschedulable(observed, pod, said));
+        return Some(unschedulable(observed, running, pod, said));
     }
     pod.containers().find_map(|container| {
         let end = pods::last_end(container);
@@ -217,7 +202,7 @@ fn pod_trouble(observed: &Observed<'_>, pod: PodView<'_>) -> Option<Trouble> {
                 stuck: true,
             }),
             (_, Some(end)) if container.restart_count > 0 || end.exit_code != 0 => {
-                Some(ended(observed, pod, container, end))
+                Some(ended(running, pod, container, end))
             }
             _ => None,
         }
@@ -225,18 +210,12 @@ fn pod_trouble(observed: &Observed<'_>, pod: PodView<'_>) -> Option<Trouble> {
 }
 
 /// The scheduler never says which constraint of a claim failed; the plan knows what it asked for.
-fn unschedulable(observed: &Observed<'_>, pod: PodView<'_>, said: &str) -> Trouble {
-    let mut claims = observed.gathered.live.claims.iter();
-    let claim = claims.find(|claim| claim.metadata.name.as_deref() == Some(pod.name()));
+fn unschedulable(observed: &Observed<'_>, running: &Running<'_>, pod: PodView<'_>, said: &str) -> Trouble {
     let is_open =
         |claim: &ResourceClaim| claim.status.as_ref().is_none_or(|status| status.allocation.is_none());
     let said = sentence(said);
-    if claim.is_some_and(|claim| is_open(claim)) {
-        let wanted = observed.effect.and_then(|effect| {
-            let mut running = running(observed, &effect).into_iter();
-            running.find(|(own, _)| own.uid() == pod.uid()).map(|(_, replica)| replica)
-        });
-        let wanted = wanted.map_or_else(String::new, |replica| {
+    if claim_of(observed, pod).is_some_and(is_open) {
+        let wanted = running.plan_of(pod).map_or_else(String::new, |replica| {
             let uuids: Vec<&str> = replica.gpus.iter().map(|gpu| gpu.uuid.as_str()).collect();
             format!(" of GPUs {} on node {}", uuids.join(", "), replica.node)
         });
@@ -260,7 +239,7 @@ fn failed(pod: PodView<'_>) -> Trouble {
 }
 
 fn ended(
-    observed: &Observed<'_>,
+    running: &Running<'_>,
     pod: PodView<'_>,
     container: &k8s_openapi::api::core::v1::ContainerStatus,
     end: &k8s_openapi::api::core::v1::ContainerStateTerminated,
@@ -273,7 +252,7 @@ fn ended(
     if why == "OOMKilled" {
         return Trouble {
             reason: Reason::OutOfMemory,
-            message: format!("{how}: it used more memory than it may. {}", memory_plan(observed, pod)),
+            message: format!("{how}: it used more memory than it may. {}", memory_plan(running, pod)),
             stuck: true,
         };
     }
@@ -287,10 +266,8 @@ fn ended(
 }
 
 /// Where the memory of a pod went, as far as the plan knows.
-fn memory_plan(observed: &Observed<'_>, pod: PodView<'_>) -> String {
-    let Some(effect) = &observed.effect else { return "Its plan is not known".to_owned() };
-    let Some((_, replica)) = running(observed, effect).into_iter().find(|(own, _)| own.uid() == pod.uid())
-    else {
+fn memory_plan(running: &Running<'_>, pod: PodView<'_>) -> String {
+    let Some(replica) = running.plan_of(pod) else {
         return "It belongs to an earlier plan, or is a router".to_owned();
     };
     let pool = match replica.device {
