@@ -102,3 +102,16 @@ fn print(text: &str) -> anyhow::Result<()> {
         _ => Ok(()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_two_flags_of_a_command_are_taken_for_one() {
+        Cli::command().debug_assert();
+        let parsed = Cli::try_parse_from(["fathom", "diff", "-f", "x.yaml", "-n", "team-a"]);
+        assert!(matches!(parsed.unwrap().command, Command::Diff(_)));
+        Cli::try_parse_from(["fathom", "plan", "-f", "x.yaml"]).unwrap();
+    }
+}

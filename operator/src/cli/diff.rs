@@ -65,7 +65,7 @@ async fn ask(args: &Args) -> anyhow::Result<Diff> {
     let connection = args.cluster.connect(object.metadata.namespace.as_deref()).await?;
     object.metadata.namespace = Some(connection.namespace.clone());
     let stored = connection.stored(object.name()).await?;
-    let answer = connection.ask_operator(&object, &args.operator.namespace).await?;
+    let answer = connection.ask_operator(&object, &args.operator.operator_namespace).await?;
     Ok(Diff {
         name: object.name().to_owned(),
         namespace: connection.namespace,

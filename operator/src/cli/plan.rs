@@ -51,13 +51,8 @@ pub(crate) struct Args {
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct OperatorArgs {
     /// Namespace that the chart is installed in.
-    #[arg(
-        long = "operator-namespace",
-        value_name = "NAMESPACE",
-        default_value = "fathom-system",
-        help_heading = "Cluster"
-    )]
-    pub(crate) namespace: String,
+    #[arg(long, value_name = "NAMESPACE", default_value = "fathom-system", help_heading = "Cluster")]
+    pub(crate) operator_namespace: String,
 }
 
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
@@ -80,7 +75,7 @@ fn run_in_cluster(args: &Args) -> anyhow::Result<ExitCode> {
     let answer = connection::run(async {
         let connection = args.cluster.connect(object.metadata.namespace.as_deref()).await?;
         object.metadata.namespace = Some(connection.namespace.clone());
-        connection.ask_operator(&object, &args.operator.namespace).await
+        connection.ask_operator(&object, &args.operator.operator_namespace).await
     })?;
     match args.output {
         Output::Table => print(&format!("{}{}", table(&answer.planned)?, enforcement(&answer)))?,

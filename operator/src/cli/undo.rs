@@ -56,7 +56,10 @@ async fn undo(args: &Args) -> anyhow::Result<String> {
     let kept = kept(&connection, &object).await?;
     let target = target(&object, args.to.as_deref(), &kept)?;
     let restored = restored(&object, target, default_image(&kept));
-    let told = told(&object, &restored, target, args.dry_run)?;
+    let mut told = told(&object, &restored, target, args.dry_run)?;
+    if restored.spec == object.spec {
+        told.push_str(&others(&kept, target));
+    }
     if !args.dry_run && restored.spec != object.spec {
         let api: Api<InferenceCluster> = Api::namespaced(connection.client.clone(), &connection.namespace);
         let manager = PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() };
@@ -121,6 +124,13 @@ fn restored(object: &InferenceCluster, target: &Recorded, default: Option<&str>)
     restored.metadata.managed_fields = None;
     restored.status = None;
     restored
+}
+
+/// What else `--to` takes.
+fn others(kept: &[Recorded], target: &Recorded) -> String {
+    let others = kept.iter().filter(|other| other.name != target.name);
+    let others: Vec<&str> = others.map(|other| other.name.as_str()).collect();
+    if others.is_empty() { String::new() } else { format!("--to takes one of: {}\n", others.join(", ")) }
 }
 
 fn told(

@@ -151,7 +151,15 @@ fn cpus(effect: &Effect<'_>, replica: &ReplicaPlan, seen: &Seen<'_>) -> Achieved
 fn memory(effect: &Effect<'_>, seen: &Seen<'_>) -> AchievedPart {
     match effect.enforcement.mode {
         Mode::Unmanaged => not_bound(),
-        Mode::Dra { .. } | Mode::Kubelet { .. } | Mode::Soft { .. } => reported(seen, "memory"),
+        Mode::Dra { .. } | Mode::Kubelet { .. } | Mode::Soft { .. } => {
+            let part = reported(seen, "memory");
+            match part.state {
+                AchievedState::NotAsked => {
+                    AchievedPart { message: Some(effect.enforcement.memory_because.clone()), ..part }
+                }
+                AchievedState::Achieved | AchievedState::Refused | AchievedState::Unknown => part,
+            }
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use std::fmt::{self, Display, Formatter};
 use engine_spec::Role;
 use fathom_crds::InferenceClusterSpec;
 use k8s_openapi::api::apps::v1::Deployment;
-use operator_render::names::ANNOTATION_APPLIED;
+use operator_render::names::{ANNOTATION_APPLIED, LABEL_ROLE};
 
 use super::pods;
 use super::running::Running;
@@ -54,7 +54,9 @@ pub(super) struct RoleCounts {
 impl RoleCounts {
     pub(super) fn of(observed: &Observed<'_>, running: &Running<'_>) -> Self {
         match &observed.effect {
-            Some(effect) => Self::of_effect(observed, effect, running),
+            Some(effect) if effect.planned.is_feasible() => Self::of_effect(observed, effect, running),
+            // An impossible spec: what it asks for, beside what still runs.
+            Some(effect) => Self::of_wish(effect.spec, observed),
             None => Self::of_wish(&observed.gathered.cluster.spec, observed),
         }
     }
@@ -76,16 +78,20 @@ impl RoleCounts {
         Self { router, outdated: outdated + outdated_routers, ..counts }
     }
 
-    /// Nothing is carried out: what the spec asks for, and whatever still runs.
+    /// No plan is carried out: what the spec asks for, and whatever runs of an earlier one.
     fn of_wish(spec: &InferenceClusterSpec, observed: &Observed<'_>) -> Self {
-        let wanted =
-            |replicas: i32| Count { wanted: usize::try_from(replicas).unwrap_or(0), ..Count::default() };
-        let engines = pods::staying(&observed.gathered.live.pods).filter(|pod| !pod.is_router());
+        let pods: Vec<_> =
+            pods::staying(&observed.gathered.live.pods).filter(|pod| !pod.has_failed()).collect();
+        let count = |replicas: i32, roles: &[&str]| {
+            let of_role = pods.iter().filter(|pod| roles.contains(&pod.label(LABEL_ROLE)));
+            let wanted = usize::try_from(replicas).unwrap_or(0);
+            Count { ready: of_role.filter(|pod| pod.is_ready()).count(), current: 0, wanted }
+        };
         Self {
-            prefill: wanted(spec.prefill_replicas()),
-            decode: wanted(spec.decode.replicas),
-            router: wanted(spec.router.replicas),
-            outdated: engines.count(),
+            prefill: count(spec.prefill_replicas(), &["prefill"]),
+            decode: count(spec.decode.replicas, &["decode", "unified"]),
+            router: count(spec.router.replicas, &[pods::ROUTER]),
+            outdated: pods.iter().filter(|pod| !pod.is_router()).count(),
         }
     }
 

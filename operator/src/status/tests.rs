@@ -495,6 +495,17 @@ fn mode_plan_with_an_impossible_new_spec_leaves_what_runs_ready() {
 }
 
 #[test]
+fn an_impossible_change_leaves_what_runs_and_says_so() {
+    let mut world = World::story();
+    world.before = world.status();
+    world.cluster.spec.decode.gpus = 8;
+    world.planned = plan(&world.cluster, &world.facts);
+    differs(&world, &expect![]);
+    let summary = world.status().summary.unwrap();
+    assert_eq!((summary.prefill.as_str(), summary.decode.as_str()), ("1/1", "1/1"));
+}
+
+#[test]
 fn scaled_to_zero() {
     let mut world = World::story();
     world.cluster.spec.decode.replicas = 0;

@@ -2,6 +2,8 @@
 //! In: everything seen, counted and found wrong. Out: one [`Verdict`] a condition.
 //! Never: an empty message; a message that changes while nothing does.
 
+use std::collections::BTreeSet;
+
 use fathom_crds::conditions::{ConditionType, Reason};
 use fathom_crds::inference_cluster::{
     AchievedState, InferenceClusterStatus, MemoryBinding, NumaMode, ReplicaStatus, RolloutMode,
@@ -119,6 +121,9 @@ fn placement(seen: &Seen<'_>) -> Verdict {
     let Some(effect) = &seen.observed.effect else {
         return say(Unknown, Reason::NotKnownYet, "nothing runs yet".to_owned());
     };
+    if !effect.planned.is_feasible() {
+        return say(Unknown, Reason::NotKnownYet, "what runs belongs to an earlier plan".to_owned());
+    }
     if seen.counts.is_zero() {
         return say(True, Reason::ScaledToZero, "no pod needs a place".to_owned());
     }
@@ -191,6 +196,10 @@ fn progressing(seen: &Seen<'_>) -> Verdict {
         let reason = if plan_only { Reason::PlanOnly } else { root_reason(seen) };
         return say(False, reason, message.to_owned());
     };
+    if !effect.planned.is_feasible() {
+        let message = "the spec fits nowhere, so what runs stays as it is; Planned says what is missing";
+        return say(False, root_reason(seen), message.to_owned());
+    }
     let updated = seen.counts.is_updated() && effect.outcome.waiting.is_empty();
     if let Some(trouble) = seen.troubles.iter().find(|trouble| trouble.stuck)
         && !(updated && seen.counts.is_ready())
@@ -233,8 +242,12 @@ fn progress(seen: &Seen<'_>, effect: &Effect<'_>, hint: Option<&Trouble>) -> Str
 
 fn roles_ready(seen: &Seen<'_>) -> Verdict {
     let say = |state, reason, message: String| Verdict::new(Kind::RolesReady, state, reason, message);
-    if seen.observed.effect.is_none() {
+    let Some(effect) = &seen.observed.effect else {
         return say(False, root_reason(seen), "nothing is carried out, so no pod is there".to_owned());
+    };
+    if !effect.planned.is_feasible() {
+        let roles = seen.counts.all().map(|(role, count)| format!("{role} {count}")).join(", ");
+        return say(False, root_reason(seen), format!("ready, of an earlier plan: {roles}"));
     }
     if seen.counts.is_zero() {
         return say(True, Reason::ScaledToZero, "no engine pod is asked for".to_owned());
@@ -260,6 +273,13 @@ fn routable(seen: &Seen<'_>) -> Verdict {
         return say(False, Reason::NotRoutable, "no pods are there that could answer".to_owned());
     };
     let counts = &seen.counts;
+    if !effect.planned.is_feasible() {
+        return if any_serves(seen) {
+            say(True, Reason::Applying, "pods of an earlier plan answer".to_owned())
+        } else {
+            say(False, Reason::NotRoutable, "the pods of the earlier plan do not answer".to_owned())
+        };
+    }
     if counts.is_zero() {
         return say(False, Reason::ScaledToZero, "no engine pod is asked for".to_owned());
     }
@@ -268,7 +288,7 @@ fn routable(seen: &Seen<'_>) -> Verdict {
         .into_iter()
         .find(|(role, count)| count.ready == 0 && (count.wanted > 0 || *role != "prefill"));
     if let Some((role, _)) = missing {
-        if earlier_serves(seen, &effect.planned.plan.revision) {
+        if any_serves(seen) {
             let message = "pods of an earlier revision answer while new ones are made";
             return say(True, Reason::Applying, message.to_owned());
         }
@@ -295,18 +315,20 @@ fn routable(seen: &Seen<'_>) -> Verdict {
     }
 }
 
-/// Whether pods of another revision that was routable are still there: a router, and an engine pod for each part of a
-/// request.
-fn earlier_serves(seen: &Seen<'_>, revision: &str) -> bool {
+/// Whether pods of one revision, whichever it is, can still answer: a router and an engine pod for each part of a request
+/// are ready, and requests came through when somebody looked last.
+fn any_serves(seen: &Seen<'_>) -> bool {
     let live = &seen.observed.gathered.live;
     let ready: Vec<_> = pods::staying(&live.pods).filter(|pod| pod.is_ready()).collect();
     let has = |role: &str, revision: &str| {
         ready.iter().any(|pod| pod.label(LABEL_ROLE) == role && pod.label(LABEL_REVISION) == revision)
     };
-    let revisions = ready.iter().filter(|pod| !pod.is_router()).map(|pod| pod.label(LABEL_REVISION));
-    let mut earlier = revisions.filter(|other| *other != revision);
-    let pairs = |other: &str| has("unified", other) || (has("prefill", other) && has("decode", other));
-    ready.iter().any(PodView::is_router) && earlier.any(pairs) && is_true(seen.before, Kind::Routable)
+    let pairs =
+        |revision: &str| has("unified", revision) || (has("prefill", revision) && has("decode", revision));
+    let revisions: BTreeSet<&str> =
+        ready.iter().filter(|pod| !pod.is_router()).map(|pod| pod.label(LABEL_REVISION)).collect();
+    let is_whole = ready.iter().any(PodView::is_router) && revisions.into_iter().any(pairs);
+    is_whole && is_true(seen.before, Kind::Routable)
 }
 
 fn is_true(status: &InferenceClusterStatus, kind: ConditionType) -> bool {
