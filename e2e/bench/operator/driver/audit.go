@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"strings"
 )
 
 func (m *machine) auditLog() string { return filepath.Join(m.folder, "audit.log") }
@@ -17,33 +18,40 @@ func (m *machine) auditMark() int64 {
 	return info.Size()
 }
 
-// Calls of a user since a mark: those that write, and the others. Leases are not counted: time makes them, not objects.
-func (m *machine) calls(mark int64, user string) (writes, reads int, err error) {
+// What a user called since a mark: "patch inferenceclusters/status" and how often. Leases are left out: time makes
+// those calls, not objects.
+func (m *machine) calls(mark int64, user string) (map[string]int, error) {
 	file, err := os.Open(m.auditLog())
 	if err != nil {
-		return 0, 0, err
+		return nil, err
 	}
 	defer file.Close()
 	if _, err := file.Seek(mark, 0); err != nil {
-		return 0, 0, err
+		return nil, err
 	}
+	calls := map[string]int{}
 	lines := bufio.NewScanner(file)
 	lines.Buffer(make([]byte, 1<<20), 1<<20)
 	for lines.Scan() {
 		var event struct {
 			Verb      string
 			User      struct{ Username string }
-			ObjectRef struct{ Resource string }
+			ObjectRef struct{ Resource, Subresource string }
 		}
 		if json.Unmarshal(lines.Bytes(), &event) != nil || event.User.Username != user || event.ObjectRef.Resource == "leases" {
 			continue
 		}
-		switch event.Verb {
-		case "create", "update", "patch", "delete", "deletecollection":
-			writes++
-		default:
-			reads++
+		what := event.Verb + " " + event.ObjectRef.Resource
+		if event.ObjectRef.Subresource != "" {
+			what += "/" + event.ObjectRef.Subresource
 		}
+		calls[what]++
 	}
-	return writes, reads, lines.Err()
+	return calls, lines.Err()
+}
+
+// Whether a call changes something.
+func writes(what string) bool {
+	verb, _, _ := strings.Cut(what, " ")
+	return verb != "get" && verb != "list" && verb != "watch"
 }

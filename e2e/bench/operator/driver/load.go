@@ -57,7 +57,7 @@ func apply(ctx context.Context, m *machine, w *watch, p *process, l load, childr
 	sort.Slice(times, func(a, b int) bool { return times[a] < times[b] })
 	// Status writes follow the last child.
 	time.Sleep(3 * time.Second)
-	writes, reads, err := m.calls(mark, p.user)
+	calls, err := m.calls(mark, p.user)
 	if err != nil {
 		return result{}, err
 	}
@@ -65,6 +65,6 @@ func apply(ctx context.Context, m *machine, w *watch, p *process, l load, childr
 		Load: l.name, Objects: l.count, Children: children, LateStarts: late,
 		P50: times[len(times)/2], P99: times[len(times)*99/100], Max: times[len(times)-1],
 		PeakRSS: p.peakRSS(), CPU: p.cpu() - cpuBefore,
-		Writes: float64(writes) / float64(l.count), Reads: float64(reads) / float64(l.count),
+		Calls: calls,
 	}, nil
 }

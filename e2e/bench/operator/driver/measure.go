@@ -23,7 +23,7 @@ type result struct {
 	P50, P99, Max time.Duration
 	PeakRSS       int64
 	CPU           time.Duration
-	Writes, Reads float64 // calls per object
+	Calls         map[string]int
 	LateStarts    time.Duration
 }
 

@@ -3,6 +3,8 @@ package main
 import (
 	"fmt"
 	"io"
+	"sort"
+	"strings"
 	"text/tabwriter"
 	"time"
 )
@@ -11,18 +13,54 @@ func print(out io.Writer, s settings, results []result) {
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(table, "operator\tload\tobjects\tchildren\tP50 ms\tP99 ms\tmax ms\tpeak RSS MiB\tCPU ms/object\twrites/object\treads/object\tstarted late ms\t")
 	for _, r := range results {
+		wrote, read := perObject(r)
 		fmt.Fprintf(table, "%s\t%s\t%d\t%d\t%s\t%s\t%s\t%.1f\t%.1f\t%.2f\t%.2f\t%s\t\n",
 			r.Subject, r.Load, r.Objects, r.Children, ms(r.P50), ms(r.P99), ms(r.Max), float64(r.PeakRSS)/(1<<20),
-			float64(r.CPU.Microseconds())/1000/float64(r.Objects), r.Writes, r.Reads, ms(r.LateStarts))
+			float64(r.CPU.Microseconds())/1000/float64(r.Objects), wrote, read, ms(r.LateStarts))
 	}
 	table.Flush()
 	fmt.Fprintf(out, "\nFrom the moment an object is due to the moment a watcher has seen its last child; %d nodes; etcd and API server on\nthe same machine, restarted for each. The twin plans nothing: it copies the children that Fathom made. Peak RSS is of\nthe run so far.\n", s.Nodes)
+	for _, r := range results {
+		fmt.Fprintf(out, "%s %s, calls an object: %s\n", r.Subject, r.Load, breakdown(r))
+	}
 	for _, load := range loadsOf(results) {
 		if f, t := find(results, "fathom", load), find(results, "twin", load); f != nil && t != nil {
 			fmt.Fprintf(out, "%s: Fathom / twin: P50 %.2f, P99 %.2f, RSS %.2f, CPU %.2f\n", load,
 				ratio(f.P50, t.P50), ratio(f.P99, t.P99), float64(f.PeakRSS)/float64(t.PeakRSS), ratio(f.CPU, t.CPU))
 		}
 	}
+}
+
+func perObject(r result) (wrote, read float64) {
+	for what, count := range r.Calls {
+		if writes(what) {
+			wrote += float64(count) / float64(r.Objects)
+		} else {
+			read += float64(count) / float64(r.Objects)
+		}
+	}
+	return wrote, read
+}
+
+// The most frequent calls first; what is rarer than one in fifty objects is no part of an object's cost.
+func breakdown(r result) string {
+	var names []string
+	for what, count := range r.Calls {
+		if count*50 >= r.Objects {
+			names = append(names, what)
+		}
+	}
+	sort.Slice(names, func(a, b int) bool {
+		if r.Calls[names[a]] != r.Calls[names[b]] {
+			return r.Calls[names[a]] > r.Calls[names[b]]
+		}
+		return names[a] < names[b]
+	})
+	parts := make([]string, len(names))
+	for i, what := range names {
+		parts[i] = fmt.Sprintf("%s %.2f", what, float64(r.Calls[what])/float64(r.Objects))
+	}
+	return strings.Join(parts, ", ")
 }
 
 func ms(d time.Duration) string { return fmt.Sprint(d.Milliseconds()) }
