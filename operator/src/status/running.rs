@@ -54,8 +54,6 @@ impl<'a> Running<'a> {
 
 /// The claim of a pod: it carries the pod's name.
 pub(super) fn claim_of<'a>(observed: &Observed<'a>, pod: PodView<'_>) -> Option<&'a ResourceClaim> {
-    let claims = &observed.gathered.live.claims;
-    let name = Some(pod.name());
-    let found = claims.binary_search_by(|claim| claim.metadata.name.as_deref().cmp(&name)).ok()?;
-    Some(&claims[found])
+    let mut claims = observed.gathered.live.claims.iter();
+    claims.find(|claim| claim.metadata.name.as_deref() == Some(pod.name())).map(|claim| &**claim)
 }

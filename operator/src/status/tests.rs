@@ -45,7 +45,7 @@ fn all_is_well() {
         &expect![[r#"
             Accepted True AsExpected: the object is understood, and its names are free
             Planned True AsExpected: 2 engine replicas have their places
-            PlacementSatisfied Unknown NotKnownYet: flash-prefill-0 GPUs: the pod's ResourceClaim is not there
+            PlacementSatisfied True AsExpected: GPUs, CPUs and memory are where the plan says (mode DRA)
             Progressing False AsExpected: everything asked for is there
             RolesReady True AsExpected: prefill 1/1, decode 1/1, router 1/1
             Routable True AsExpected: revision 68339eb670 answers requests
@@ -340,7 +340,7 @@ fn a_claim_waits_for_its_gpus() {
     differs(
         &world,
         &expect![[r#"
-            PlacementSatisfied Unknown NotKnownYet: flash-prefill-0 GPUs: the pod's ResourceClaim is not there (and 3 more)
+            PlacementSatisfied Unknown NotKnownYet: flash-decode-0 GPUs: the pod's ResourceClaim is not allocated yet (and 2 more)
             Progressing True ClaimPending: updated 3 of 3 pods, 2 ready; claim flash-decode-0-ab12c of GPUs GPU-429c64f2-5c55-568d-bc37-7d297b05093c, GPU-c9f54f55-25ab-595c-8d73-297b9521101b, GPU-a5c81ee2-0aac-57cc-bd0f-88a69b8bc15e, GPU-a41fcb97-0ae0-52ae-ac96-5059cdd879e8 on node story is not allocated: 0/1 nodes are available: 1 cannot allocate all claims
             RolesReady False ClaimPending: ready: decode 0/1; claim flash-decode-0-ab12c of GPUs GPU-429c64f2-5c55-568d-bc37-7d297b05093c, GPU-c9f54f55-25ab-595c-8d73-297b9521101b, GPU-a5c81ee2-0aac-57cc-bd0f-88a69b8bc15e, GPU-a41fcb97-0ae0-52ae-ac96-5059cdd879e8 on node story is not allocated: 0/1 nodes are available: 1 cannot allocate all claims
             Routable False NotRoutable: no decode pod is ready
@@ -500,14 +500,17 @@ fn an_impossible_change_leaves_what_runs_and_says_so() {
     world.before = world.status();
     world.cluster.spec.decode.gpus = 8;
     world.planned = plan(&world.cluster, &world.facts);
-    differs(&world, &expect![[r#"
+    differs(
+        &world,
+        &expect![[r#"
         Planned False NotFeasible: prefill: 1 of 1 replicas fit; each needs 4 GPUs of 47.2 GiB on one NUMA node, 16 CPUs, 24.0 GiB of memory; decode: 0 of 1 replicas fit; each needs 8 GPUs of 27.4 GiB on one NUMA node, 16 CPUs, 44.0 GiB of memory; 3 places were looked at, status.plan.rejected says why not each
         PlacementSatisfied Unknown NotKnownYet: what runs belongs to an earlier plan
         Progressing False NotFeasible: the spec fits nowhere, so what runs stays as it is; Planned says what is missing
         RolesReady False NotFeasible: ready, of an earlier plan: prefill 1/1, decode 1/1, router 1/1
         Routable True Applying: pods of an earlier plan answer
         Ready False NotFeasible: prefill: 1 of 1 replicas fit; each needs 4 GPUs of 47.2 GiB on one NUMA node, 16 CPUs, 24.0 GiB of memory; decode: 0 of 1 replicas fit; each needs 8 GPUs of 27.4 GiB on one NUMA node, 16 CPUs, 44.0 GiB of memory; 3 places were looked at, status.plan.rejected says why not each
-    "#]]);
+    "#]],
+    );
     let summary = world.status().summary.unwrap();
     assert_eq!((summary.prefill.as_str(), summary.decode.as_str()), ("1/1", "1/1"));
 }
