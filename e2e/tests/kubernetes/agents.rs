@@ -49,6 +49,7 @@ fn an_agent_answers_the_operator_and_refuses_everybody_else_with_a_reason() {
 
 /// The Secret vanishes: the leader makes another, agents load it without a restart, and no facts are missed for long.
 #[test]
+#[ignore = "slow: `./dev test slow`"]
 fn new_certificates_are_taken_up_without_a_restart() {
     let kubernetes = Kubernetes::with_fathom(Shape::Plain).unwrap();
     let namespace = Namespace::create(&kubernetes, "certificates", Level::Restricted).unwrap();

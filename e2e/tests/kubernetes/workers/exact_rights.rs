@@ -31,6 +31,7 @@ const NOT_CALLED: &[(&str, &str, &str, &str)] = &[
 /// A life of an object with everything that makes the operator call the API: claims, budgets, a dropped child, a
 /// taken name, a status, events, a changed certificate.
 #[test]
+#[ignore = "slow: `./dev test slow`"]
 fn operator_and_agent_use_exactly_the_rights_that_the_chart_gives() {
     let kubernetes = Kubernetes::bare(Shape::Story).unwrap();
     chart::remove_all(&kubernetes).unwrap();

@@ -21,6 +21,7 @@ fn aligned(name: &str, gpus: u32) -> Value {
 }
 
 #[test]
+#[ignore = "slow: `./dev test slow`"]
 fn the_kubelet_gives_gpus_and_cpu_of_one_numa_node_and_the_status_says_which() {
     let kubernetes = Kubernetes::with_fathom(Shape::Kubelet).unwrap();
     let namespace = Namespace::create(&kubernetes, "kubelet", Level::Restricted).unwrap();
@@ -46,6 +47,7 @@ fn the_kubelet_gives_gpus_and_cpu_of_one_numa_node_and_the_status_says_which() {
 
 /// A36, A37: the kubelet refuses for good, so replacements are few, and the object says what would fit.
 #[test]
+#[ignore = "slow: `./dev test slow`"]
 fn a_topology_that_the_kubelet_refuses_is_reported_and_never_loops() {
     let kubernetes = Kubernetes::with_fathom(Shape::Kubelet).unwrap();
     let namespace = Namespace::create(&kubernetes, "affinity", Level::Restricted).unwrap();
