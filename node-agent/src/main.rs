@@ -16,6 +16,8 @@ fn main() -> ExitCode {
     let filter = EnvFilter::builder().parse_lossy(&config.log);
     let colours = std::io::stderr().is_terminal();
     tracing_subscriber::fmt().with_env_filter(filter).with_ansi(colours).with_writer(std::io::stderr).init();
+    // The first to install one decides; nobody else does.
+    let _ = rustls::crypto::ring::default_provider().install_default();
     // One thread: there is one caller, and a node's CPUs belong to its pods.
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
