@@ -156,7 +156,7 @@ fn running_driver(live: &Live) -> Option<ClaimDriver> {
 /// The enforcement that this object's engine pods were made with, if they agree; why they were is no difference.
 pub fn running_enforcement(live: &Live) -> Option<Enforcement> {
     let staying = live.pods.iter().filter(|pod| !pods::ending(pod) && !pods::ended(pod));
-    let mut found = staying.filter_map(|pod| pods::enforcement(pod));
+    let mut found = staying.filter_map(|pod| operator_render::enforced(pod));
     let first = found.next()?;
     let alike =
         |other: Enforcement| (other.mode, other.bind_memory) == (first.mode.clone(), first.bind_memory);

@@ -4,6 +4,7 @@ pub mod agents;
 pub mod apply;
 pub mod backoff;
 pub mod certificates;
+pub mod chain;
 pub mod config;
 pub mod events;
 pub mod gather;

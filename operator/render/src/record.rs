@@ -48,7 +48,7 @@ impl Data {
 }
 
 /// A spec without what says only how to get there.
-fn lasting(spec: &InferenceClusterSpec) -> InferenceClusterSpec {
+pub fn lasting(spec: &InferenceClusterSpec) -> InferenceClusterSpec {
     InferenceClusterSpec { rollout: RolloutSpec::default(), ..spec.clone() }
 }
 

@@ -16,6 +16,7 @@ use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint};
 use tonic::{Request, Status, Streaming};
 
 use super::{AgentPod, AgentSettings, Agents};
+use crate::chain::chain;
 
 /// A handshake with an agent that is there takes milliseconds.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -176,20 +177,6 @@ fn hear(
 
 fn refused(status: &Status) -> StreamError {
     StreamError::Refused { code: status.code(), message: status.message().to_owned() }
-}
-
-/// tonic's own texts stop at "transport error".
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(source) = next {
-        let more = source.to_string();
-        if !text.contains(&more) {
-            text = format!("{text}: {more}");
-        }
-        next = source.source();
-    }
-    text
 }
 
 #[cfg(test)]

@@ -15,6 +15,7 @@ use operator_render::{Desired, DesiredReplica, names, present, sealed_hash};
 use super::Given;
 use super::child::{Child, Kind, Target, is_ending, label, name};
 use super::steps::{Action, Stage, Todo};
+use crate::gather::pods::{ended, ready};
 use crate::live::Live;
 
 /// What becomes of the pods of one replica.
@@ -67,8 +68,8 @@ fn surplus(desired: &Desired, engines: &[&Arc<Pod>], todo: &mut Todo) {
 struct Turns {
     /// Every pod that is up to date is ready, none is missing, and none is on its way out.
     open: bool,
-    /// Roles without a pod that is up to date, missing or on its way out. Their first turn waits for nobody: a decode is never ready before a
-    /// prefill of its revision is.
+    /// Roles without a pod that is up to date, missing or on its way out. Their first turn waits for nobody: a decode is
+    /// never ready before a prefill of its revision is.
     untried: BTreeSet<String>,
     /// Roles that have had their turn: one pod each.
     taken: BTreeSet<String>,
@@ -97,7 +98,7 @@ impl Turns {
                 if !outdated || is_ending(&pod.metadata) {
                     tried.insert(role);
                 }
-                turns.open &= !is_ending(&pod.metadata) && (outdated || is_ready(pod));
+                turns.open &= !is_ending(&pod.metadata) && (outdated || ready(pod));
             }
         }
         turns.untried.retain(|role| !tried.contains(role.as_str()));
@@ -122,14 +123,14 @@ fn fate(replica: &DesiredReplica, own: &[&Pod], given: &Given, turns: &mut Turns
         if is_ending(meta) {
             todo.wait(format!("pod {} is ending", name(meta)));
             fate = Fate::Blocked;
-        } else if current && !has_ended(pod) {
+        } else if current && !ended(pod) {
             fate = if fate == Fate::Blocked { fate } else { Fate::Kept };
         } else if current && let Some(why) = given.held_back.get(&replica.replica) {
             todo.wait(why.clone());
             fate = Fate::Blocked;
         } else {
             fate = Fate::Blocked;
-            if current || !is_ready(pod) || turns.goes(pod) {
+            if current || !ready(pod) || turns.goes(pod) {
                 end(pod, &replica.replica, todo);
             } else {
                 todo.wait(format!("pod {} serves until newer pods are ready", name(meta)));
@@ -149,7 +150,7 @@ fn may_start(replica: &DesiredReplica, engines: &[&Arc<Pod>], given: &Given, tod
     let wanted = name(&replica.pod.metadata);
     let holder = engines.iter().find(|pod| {
         name(&pod.metadata) != wanted
-            && !has_ended(pod)
+            && !ended(pod)
             && !is_of(&pod.metadata, replica)
             && present(pod).is_some_and(|other| overlaps(&entry, &other.replica))
     });
@@ -234,14 +235,4 @@ fn is_of(meta: &ObjectMeta, replica: &DesiredReplica) -> bool {
     let wanted = &replica.pod.metadata;
     let same = |key| label(meta, key).is_some() && label(meta, key) == label(wanted, key);
     same(names::LABEL_ROLE) && same(names::LABEL_REPLICA)
-}
-
-fn has_ended(pod: &Pod) -> bool {
-    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
-    matches!(phase, Some("Failed" | "Succeeded"))
-}
-
-fn is_ready(pod: &Pod) -> bool {
-    let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
-    conditions.iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
 }

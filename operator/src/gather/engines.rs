@@ -184,7 +184,7 @@ impl Engines {
 /// One question; `None` if there is no answer that can be read.
 async fn ask(http: &Http, address: &str) -> Option<Value> {
     let host = if address.contains(':') { format!("[{address}]") } else { address.to_owned() };
-    let uri = format!("http://{host}:{}/server_info", pods::HTTP_PORT).parse().ok()?;
+    let uri = format!("http://{host}:{}/server_info", engine_spec::config::CLUSTER_HTTP_PORT).parse().ok()?;
     let call = async {
         let response = http.get(uri).await.ok()?;
         if !response.status().is_success() {

@@ -13,9 +13,7 @@ use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceSlice};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::PartialObjectMeta;
-
-/// Label of every child: uid of its InferenceCluster.
-pub const OWNER_UID: &str = "fathom.dev/owner-uid";
+use operator_render::names::LABEL_OWNER_UID;
 
 /// An object that a [`crate::gather::shelf::Shelf`] keeps.
 pub trait Kept: Send + Sync + 'static {
@@ -29,7 +27,7 @@ pub trait Kept: Send + Sync + 'static {
 
     /// Uid of the InferenceCluster that it says it belongs to.
     fn owner(&self) -> Option<&str> {
-        self.meta().labels.as_ref()?.get(OWNER_UID).map(String::as_str)
+        self.meta().labels.as_ref()?.get(LABEL_OWNER_UID).map(String::as_str)
     }
 }
 

@@ -2,23 +2,14 @@
 //! In: a pod as kept. Out: its plan entry, owner, state. Never: decisions.
 
 use k8s_openapi::api::core::v1::{ContainerState, Pod};
-use operator_plan::{Enforcement, Present, ReplicaPlan};
-
-use super::kept::OWNER_UID;
-
-pub const ROLE: &str = "fathom.dev/role";
-pub const PLAN: &str = "fathom.dev/plan";
-pub const INPUTS: &str = "fathom.dev/inputs";
-pub const ENFORCEMENT: &str = "fathom.dev/enforcement";
-
-/// Port of `/server_info`.
-pub const HTTP_PORT: u16 = 8000;
+use operator_plan::{Present, ReplicaPlan};
+use operator_render::names::{ANNOTATION_INPUTS, ANNOTATION_PLAN, LABEL_OWNER_UID, LABEL_ROLE};
 
 /// Its plan entry, if it is an engine pod.
 pub fn present(pod: &Pod) -> Option<Present> {
     let annotations = pod.metadata.annotations.as_ref()?;
-    let replica: ReplicaPlan = serde_json::from_str(annotations.get(PLAN)?).ok()?;
-    let inputs = annotations.get(INPUTS).cloned().unwrap_or_default();
+    let replica: ReplicaPlan = serde_json::from_str(annotations.get(ANNOTATION_PLAN)?).ok()?;
+    let inputs = annotations.get(ANNOTATION_INPUTS).cloned().unwrap_or_default();
     // A ready engine has touched its pools; until then the node's memory still counts them as free.
     let untouched_bytes = if ready(pod) { 0 } else { replica.memory_bytes };
     Some(Present { replica, inputs, holds: has_started(pod), untouched_bytes })
@@ -33,17 +24,12 @@ fn has_started(pod: &Pod) -> bool {
     })
 }
 
-/// The enforcement that it was made with.
-pub fn enforcement(pod: &Pod) -> Option<Enforcement> {
-    serde_json::from_str(pod.metadata.annotations.as_ref()?.get(ENFORCEMENT)?).ok()
-}
-
 pub fn owner(pod: &Pod) -> Option<&str> {
-    pod.metadata.labels.as_ref()?.get(OWNER_UID).map(String::as_str)
+    pod.metadata.labels.as_ref()?.get(LABEL_OWNER_UID).map(String::as_str)
 }
 
 pub fn role(pod: &Pod) -> Option<&str> {
-    pod.metadata.labels.as_ref()?.get(ROLE).map(String::as_str)
+    pod.metadata.labels.as_ref()?.get(LABEL_ROLE).map(String::as_str)
 }
 
 /// Being deleted.

@@ -23,6 +23,7 @@ use super::kept::{Kept, Stored};
 use super::shelf::{Change, Shelf};
 use super::stores::Stores;
 use super::wake::Waker;
+use crate::chain::chain;
 use crate::metrics::Metrics;
 
 pub use life::{Life, Lives};
@@ -267,20 +268,6 @@ fn failed(metrics: &Metrics, spec: &Spec, error: &watcher::Error) {
     }
     metrics.watch_restarted(spec.resource);
     spec.life.failed(&chain(error));
-}
-
-/// An error with its sources.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        let cause_text = cause.to_string();
-        if !text.contains(&cause_text) {
-            text = format!("{text}: {cause_text}");
-        }
-        source = cause.source();
-    }
-    text
 }
 
 #[cfg(test)]

@@ -113,7 +113,10 @@ fn the_enforcement_of_what_runs_is_read_back_and_a_mixture_is_none() {
         };
         let mut pod = engine_pod(name, "uid-a", "n1");
         let annotations: &mut BTreeMap<String, String> = pod.metadata.annotations.as_mut().unwrap();
-        annotations.insert(pods::ENFORCEMENT.into(), serde_json::to_string(&enforcement).unwrap());
+        annotations.insert(
+            operator_render::names::ANNOTATION_ENFORCEMENT.into(),
+            serde_json::to_string(&enforcement).unwrap(),
+        );
         Arc::new(pod)
     };
     let live = |pods: Vec<_>| Live { pods, ..Live::default() };

@@ -5,9 +5,9 @@
 use engine_spec::ModelShape;
 use fathom_crds::InferenceClusterSpec;
 use fathom_crds::conditions::Reason;
-use fathom_crds::inference_cluster::{MemoryBinding, PlacementMode, RolloutMode, RolloutSpec, RuntimeKind};
+use fathom_crds::inference_cluster::{MemoryBinding, PlacementMode, RolloutMode, RuntimeKind};
 use operator_plan::{Enforcement, Mode, PlanInput, Planned, Surroundings, named_shape};
-use operator_render::Recorded;
+use operator_render::{Recorded, lasting};
 
 use crate::gather::{Gathered, running_enforcement};
 use crate::shape::unknown_shape;
@@ -209,9 +209,4 @@ fn without_silent_plugins(
         }
     }
     Some(surroundings)
-}
-
-/// A spec without what says only how to get there.
-fn lasting(spec: &InferenceClusterSpec) -> InferenceClusterSpec {
-    InferenceClusterSpec { rollout: RolloutSpec::default(), ..spec.clone() }
 }
