@@ -1,11 +1,12 @@
 //! Fifth step: makes the cluster what was rendered, with as few calls as possible.
 //! In: desired and live children. Out: [`Outcome`]. Never: decisions about content.
 //! First a pure list of steps, then their execution. When nothing differs there is no step and no call.
-//! Immutable kinds are created by POST and never patched; the others are applied by the server, first only where a look
-//! has shown nothing or our own, later with the uid. Nothing is done to an object that does not carry the owner's uid.
+//! Everything is created by POST, which takes nothing over; immutable kinds are never patched, the others are later
+//! applied by the server, with the uid. Nothing is done to an object that does not carry the owner's uid.
 
 mod child;
 mod execute;
+mod ownership;
 mod pods;
 mod steps;
 mod sweep;

@@ -48,6 +48,11 @@ impl Kind {
             Kind::PodDisruptionBudget => ApiResource::erase::<PodDisruptionBudget>(&()),
         }
     }
+
+    /// Whether a change means another object: most of what these hold cannot be changed, or must not be.
+    pub(crate) fn is_immutable(self) -> bool {
+        matches!(self, Kind::ControllerRevision | Kind::ConfigMap | Kind::ResourceClaim | Kind::Pod)
+    }
 }
 
 impl Display for Kind {

@@ -13,11 +13,12 @@ use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions, Pro
 use kube::core::{DynamicObject, Status};
 use kube::{Api, Client};
 use operator_render::{owner_uid, sealed_hash};
-use serde_json::Value;
+use serde::Serialize;
+use serde_json::{Value, json};
 
 use super::child::{Child, Kind, Target};
 use super::steps::{Action, Stage, Step, Todo};
-use super::{ApplyError, FIELD_MANAGER, Outcome, RecentPods, Refused};
+use super::{ApplyError, FIELD_MANAGER, Outcome, RecentPods, Refused, ownership};
 
 /// Calls in flight for one object.
 const CONCURRENCY: usize = 8;
@@ -102,8 +103,7 @@ impl<'a> Executor<'a> {
             Action::Create(child) => {
                 self.create(child).await.map(|made| made.map_or_else(|d| d, |_| Done::Wrote(1)))
             }
-            Action::Apply { child, uid: Some(uid) } => self.patch(child, Some(uid)).await,
-            Action::Apply { child, uid: None } => self.apply_first(child).await,
+            Action::Apply { child, uid } => self.apply(child, uid).await,
             Action::Delete(target) => self.delete(target).await,
             Action::Expect { pod } => self.expect_gone(pod).await,
         }
@@ -117,16 +117,7 @@ impl<'a> Executor<'a> {
         match self.api(child.kind).create(&params, &object).await {
             Ok(answer) => Ok(Ok(answer)),
             Err(kube::Error::Api(status)) if status.is_already_exists() => {
-                let done = match self.get(child.kind, &child.name).await? {
-                    Some(there) if !self.is_ours(&there.metadata) => self.not_ours(child, &there.metadata),
-                    Some(there) if there.metadata.deletion_timestamp.is_some() => {
-                        Done::Waits(format!("{child} is ending"))
-                    }
-                    // Ours, and our view does not show it yet: as good as made.
-                    Some(_) => Done::Nothing,
-                    None => Done::Unseen,
-                };
-                Ok(Err(done))
+                self.standing(child).await.map(Err)
             }
             Err(error) => refusal(child, error).map(Err).map_err(|error| call("creating", child, error)),
         }
@@ -148,31 +139,57 @@ impl<'a> Executor<'a> {
         Ok(Done::VolumeDropped(pod.name.clone()))
     }
 
-    /// Server-side apply of something that has not been seen: only after a look, and without force, so that what comes
-    /// between the look and the call is not taken over.
-    async fn apply_first(&self, child: &Child) -> Result<Done, ApplyError> {
-        match self.get(child.kind, &child.name).await? {
-            None => self.patch(child, None).await,
-            Some(there) if !self.is_ours(&there.metadata) => Ok(self.not_ours(child, &there.metadata)),
-            Some(there) if there.metadata.deletion_timestamp.is_some() => {
-                Ok(Done::Waits(format!("{child} is ending")))
-            }
-            Some(there) if sealed_hash(&there.metadata) == child.hash.as_deref() => Ok(Done::Nothing),
-            Some(there) => self.patch(child, there.metadata.uid.as_deref()).await,
+    /// What a name that is taken is taken by. An object of ours is as good as made, unless it was rendered differently:
+    /// our view does not show it yet.
+    async fn standing(&self, child: &Child) -> Result<Done, ApplyError> {
+        let Some(there) = self.get(child.kind, &child.name).await? else { return Ok(Done::Unseen) };
+        let meta = &there.metadata;
+        if !self.is_ours(meta) {
+            return Ok(self.not_ours(child, meta));
         }
+        if meta.deletion_timestamp.is_some() {
+            return Ok(Done::Waits(format!("{child} is ending")));
+        }
+        if child.kind.is_immutable() || sealed_hash(meta) == child.hash.as_deref() {
+            return Ok(Done::Nothing);
+        }
+        self.apply(child, meta.uid.as_deref().unwrap_or_default()).await
     }
 
-    async fn patch(&self, child: &Child, uid: Option<&str>) -> Result<Done, ApplyError> {
-        let mut object = child.object.clone();
-        if let Some(uid) = uid {
-            object["metadata"]["uid"] = Value::from(uid);
-        }
-        let params = PatchParams {
-            field_manager: Some(FIELD_MANAGER.to_owned()),
-            force: uid.is_some(),
-            ..PatchParams::default()
+    /// Server-side apply over the object with this uid and no other.
+    async fn apply(&self, child: &Child, uid: &str) -> Result<Done, ApplyError> {
+        let before = match self.hand_over(child, uid).await? {
+            Done::Wrote(writes) => writes,
+            Done::Nothing => 0,
+            blocked => return Ok(blocked),
         };
-        match self.api(child.kind).patch(&child.name, &params, &Patch::Apply(&object)).await {
+        let mut object = child.object.clone();
+        object["metadata"]["uid"] = Value::from(uid);
+        let params =
+            PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), force: true, ..Default::default() };
+        let done = self.patch(child, &params, &Patch::Apply(&object)).await?;
+        Ok(if let Done::Wrote(writes) = done { Done::Wrote(before + writes) } else { done })
+    }
+
+    /// Fields of an object that was created belong to whoever created it; those that an apply leaves out would stay.
+    /// Before the first one they are handed over to it.
+    async fn hand_over(&self, child: &Child, uid: &str) -> Result<Done, ApplyError> {
+        let Some(there) = self.get(child.kind, &child.name).await? else { return Ok(Done::Unseen) };
+        let Some(fields) = ownership::handed_over(there.metadata.managed_fields.as_deref()) else {
+            return Ok(Done::Nothing);
+        };
+        let version = there.metadata.resource_version;
+        let moved = json!({"metadata": {"uid": uid, "resourceVersion": version, "managedFields": fields}});
+        self.patch(child, &PatchParams::default(), &Patch::Merge(moved)).await
+    }
+
+    async fn patch<P: Serialize + std::fmt::Debug + Sync>(
+        &self,
+        child: &Child,
+        params: &PatchParams,
+        patch: &Patch<P>,
+    ) -> Result<Done, ApplyError> {
+        match self.api(child.kind).patch(&child.name, params, patch).await {
             Ok(_) => Ok(Done::Wrote(1)),
             Err(error) => refusal(child, error).map_err(|error| call("applying", child, error)),
         }
@@ -227,8 +244,7 @@ impl<'a> Executor<'a> {
             let ours = |owner: &Value| owner["kind"] == "InferenceCluster" && owner["controller"] == true;
             owners.into_iter().find(ours).map(|owner| owner["name"].clone())
         };
-        let before =
-            there.owner_references.as_ref().and_then(|owners| controller(&serde_json::json!(owners)));
+        let before = there.owner_references.as_ref().and_then(|owners| controller(&json!(owners)));
         if before.is_some() && before == controller(&child.object["metadata"]["ownerReferences"]) {
             return Done::Waits(format!("{child} of an earlier InferenceCluster of this name is ending"));
         }

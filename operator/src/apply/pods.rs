@@ -10,7 +10,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use operator_plan::ReplicaPlan;
-use operator_render::{Desired, DesiredReplica, names, present, sealed_hash};
+use operator_render::{Desired, DesiredReplica, names, plan_entry, sealed_hash};
 
 use super::Given;
 use super::child::{Child, Kind, Target, is_ending, label, name};
@@ -88,7 +88,7 @@ impl Turns {
             let role = label(&replica.pod.metadata, names::LABEL_ROLE).unwrap_or_default();
             turns.untried.insert(role.to_owned());
             if own.peek().is_none() {
-                turns.missing.extend(present(&replica.pod).map(|present| present.replica));
+                turns.missing.extend(plan_entry(&replica.pod));
                 turns.open = false;
                 // The missing one is about to be the first.
                 tried.insert(role);
@@ -107,8 +107,8 @@ impl Turns {
 
     fn goes(&mut self, pod: &Pod) -> bool {
         let role = label(&pod.metadata, names::LABEL_ROLE).unwrap_or_default();
-        let in_the_way = present(pod)
-            .is_some_and(|entry| self.missing.iter().any(|missing| overlaps(missing, &entry.replica)));
+        let in_the_way =
+            plan_entry(pod).is_some_and(|entry| self.missing.iter().any(|missing| overlaps(missing, &entry)));
         let open = self.open || self.untried.contains(role);
         in_the_way || (open && self.taken.insert(role.to_owned()))
     }
@@ -146,13 +146,13 @@ fn may_start(replica: &DesiredReplica, engines: &[&Arc<Pod>], given: &Given, tod
         todo.wait(why.clone());
         return Fate::Blocked;
     }
-    let Some(entry) = present(&replica.pod).map(|present| present.replica) else { return Fate::Missing };
+    let Some(entry) = plan_entry(&replica.pod) else { return Fate::Missing };
     let wanted = name(&replica.pod.metadata);
     let holder = engines.iter().find(|pod| {
         name(&pod.metadata) != wanted
             && !ended(pod)
             && !is_of(&pod.metadata, replica)
-            && present(pod).is_some_and(|other| overlaps(&entry, &other.replica))
+            && plan_entry(pod).is_some_and(|other| overlaps(&entry, &other))
     });
     match holder {
         Some(pod) => {

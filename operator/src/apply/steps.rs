@@ -31,14 +31,18 @@ pub(crate) enum Stage {
 /// One call or two.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Action {
-    /// Of an immutable kind.
     Create(Child),
-    /// By the server; `uid` of the live object, absent when none was seen.
-    Apply { child: Child, uid: Option<String> },
+    /// By the server, over the object that was seen.
+    Apply {
+        child: Child,
+        uid: String,
+    },
     /// If it still has this uid.
     Delete(Target),
     /// A pod that we created and have not seen: it must not exist before another takes its place.
-    Expect { pod: String },
+    Expect {
+        pod: String,
+    },
 }
 
 /// An action and what depends on it.
@@ -54,8 +58,7 @@ impl Display for Step {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match &self.action {
             Action::Create(child) => write!(f, "create {child}"),
-            Action::Apply { child, uid: None } => write!(f, "apply new {child}"),
-            Action::Apply { child, uid: Some(_) } => write!(f, "apply {child}"),
+            Action::Apply { child, .. } => write!(f, "apply {child}"),
             Action::Delete(target) => write!(f, "delete {target}"),
             Action::Expect { pod } => write!(f, "expect no Pod {pod}"),
         }
@@ -181,7 +184,7 @@ fn router(desired: &Desired, live: &Live, todo: &mut Todo) {
     }
 }
 
-/// Applied when it is not there, or was rendered differently when it was applied last.
+/// Created when it is not there, applied when it was rendered differently the last time.
 fn mutable<K: Resource<DynamicType = ()> + Serialize>(
     stage: Stage,
     line: &str,
@@ -194,9 +197,10 @@ fn mutable<K: Resource<DynamicType = ()> + Serialize>(
         Some(seen) if is_ending(seen) => todo.wait(format!("{kind} {} is ending", name(seen))),
         Some(seen) if sealed_hash(seen) == sealed_hash(wanted.meta()) => {}
         Some(seen) => {
-            todo.add(stage, line, Action::Apply { child: Child::new(kind, wanted), uid: seen.uid.clone() });
+            let uid = seen.uid.clone().unwrap_or_default();
+            todo.add(stage, line, Action::Apply { child: Child::new(kind, wanted), uid });
         }
-        None => todo.add(stage, line, Action::Apply { child: Child::new(kind, wanted), uid: None }),
+        None => todo.add(stage, line, Action::Create(Child::new(kind, wanted))),
     }
 }
 

@@ -10,7 +10,7 @@
 - apiGroups: [fathom.dev]
   resources: [inferenceclusters/finalizers]
   verbs: [update]
-# Made and removed, never changed.
+# Made and removed, never changed. One is looked at by its name when that turns out to be taken.
 - apiGroups: [""]
   resources: [pods, configmaps]
   verbs: [get, list, watch, create, delete]
@@ -20,7 +20,7 @@
 - apiGroups: [resource.k8s.io]
   resources: [resourceclaims]
   verbs: [get, list, watch, create, delete]
-# Changed in place. A server-side apply that makes an object needs create as well as patch.
+# Changed in place.
 - apiGroups: [""]
   resources: [services, serviceaccounts]
   verbs: [get, list, watch, create, patch, delete]

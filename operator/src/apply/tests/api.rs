@@ -1,5 +1,5 @@
-//! An API server in this process: stores objects, checks uids, writes down every call. What it does not know of the
-//! real one: defaults, field ownership, admission (faults stand in for it).
+//! An API server in this process: stores objects, checks uids, writes down every call, and who created or applied what.
+//! What it does not know of the real one: defaults, ownership of single fields, admission (faults stand in for it).
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -13,6 +13,7 @@ use kube::Client;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
+use super::super::FIELD_MANAGER;
 use super::scene::UID;
 use crate::live::Live;
 
@@ -103,7 +104,8 @@ async fn answer(State(api): State<FakeApi>, request: Request<Body>) -> Response 
     respond(match parts.method {
         Method::GET => store.objects.get(&key).cloned().unwrap_or_else(not_found),
         Method::POST => store.create(key, body),
-        Method::PATCH => store.apply(key, body),
+        Method::PATCH if force => store.apply(key, body),
+        Method::PATCH => store.merge(&key, &body),
         Method::DELETE => store.delete(&key, &body),
         _ => failure(405, "MethodNotAllowed", "no"),
     })
@@ -131,6 +133,7 @@ impl Store {
         }
         self.uids += 1;
         object["metadata"]["uid"] = json!(format!("uid-{}", self.uids));
+        object["metadata"]["managedFields"] = json!([{"manager": FIELD_MANAGER, "operation": "Update"}]);
         self.objects.insert(key, object.clone());
         object
     }
@@ -141,12 +144,23 @@ impl Store {
         match there {
             Some(uid) if asked.is_null() || *asked == uid => {
                 object["metadata"]["uid"] = uid;
+                object["metadata"]["managedFields"] = self.objects[&key]["metadata"]["managedFields"].clone();
                 self.objects.insert(key, object.clone());
                 object
             }
-            None if asked.is_null() => self.create(key, object),
             _ => failure(409, "Conflict", "uid mismatch"),
         }
+    }
+
+    /// Only what we patch so: the ownership of fields.
+    fn merge(&mut self, key: &(String, String), patch: &Value) -> Value {
+        let Some(object) = self.objects.get_mut(key) else { return not_found() };
+        let (there, asked) = (&mut object["metadata"], &patch["metadata"]);
+        if there["uid"] != asked["uid"] {
+            return failure(409, "Conflict", "uid mismatch");
+        }
+        there["managedFields"] = asked["managedFields"].clone();
+        object.clone()
     }
 
     fn delete(&mut self, key: &(String, String), options: &Value) -> Value {

@@ -34,11 +34,11 @@ async fn needs_are_made_before_pods_and_all_is_counted() {
     assert!(calls[0].starts_with("POST controllerrevisions flash-"), "{calls:?}");
     let first_pod = position(&calls, "POST pods");
     for needed in
-        ["POST configmaps flash-prefill-0", "POST resourceclaims flash-decode-0", "PATCH services flash"]
+        ["POST configmaps flash-prefill-0", "POST resourceclaims flash-decode-0", "POST services flash"]
     {
         assert!(position(&calls, needed) < first_pod, "{needed} in {calls:?}");
     }
-    assert!(position(&calls, "PATCH rolebindings") < position(&calls, "PATCH deployments"));
+    assert!(position(&calls, "POST rolebindings") < position(&calls, "POST deployments"));
     let writes = calls.iter().filter(|call| !call.starts_with("GET")).count();
     assert_eq!(outcome, Outcome { writes: u32::try_from(writes).unwrap(), ..Outcome::default() });
     let record = api.live().revisions.remove(0);
@@ -70,9 +70,27 @@ async fn a_change_is_forced_on_our_own_object_by_its_uid() {
     scene.routers = 2;
     let outcome = pass(&api, &scene, &api.live()).await.unwrap();
     let calls = api.calls();
-    assert_eq!(outcome.writes, 2);
-    assert!(calls.contains(&"FORCE deployments flash-router".to_owned()), "{calls:?}");
-    assert!(calls.contains(&"PATCH poddisruptionbudgets flash-router".to_owned()), "{calls:?}");
+    // The Deployment was created: its fields are handed over to the apply first.
+    assert_eq!(outcome.writes, 3);
+    assert!(
+        position(&calls, "PATCH deployments flash-router")
+            < position(&calls, "FORCE deployments flash-router"),
+        "{calls:?}"
+    );
+    position(&calls, "POST poddisruptionbudgets flash-router");
+
+    scene.routers = 3;
+    pass(&api, &scene, &api.live()).await.unwrap();
+    // The Deployment's fields are the apply's by now; the budget was created by the pass before.
+    let calls: Vec<_> = api.calls().into_iter().filter(|call| !call.starts_with("GET")).collect();
+    assert_eq!(
+        calls,
+        [
+            "FORCE deployments flash-router",
+            "PATCH poddisruptionbudgets flash-router",
+            "FORCE poddisruptionbudgets flash-router",
+        ]
+    );
 }
 
 #[tokio::test]
