@@ -29,17 +29,18 @@ app.kubernetes.io/instance: {{ .root.Release.Name }}
 {{ .image.repository }}:{{ .image.tag | default .root.Chart.AppVersion }}
 {{- end }}
 
-{{/* Who may scrape: one peer, or nothing, which means everybody. */}}
+{{/* The rule for those who may scrape; nothing given means nobody, so no rule. */}}
 {{- define "fathom.scrapers" -}}
 {{- with .Values.networkPolicy.scrapeFrom }}
 {{- if or .namespaceLabels .podLabels }}
-from:
-  - namespaceSelector:
-      matchLabels: {{ toJson .namespaceLabels }}
-    {{- with .podLabels }}
-    podSelector:
-      matchLabels: {{ toJson . }}
-    {{- end }}
+- ports: [{port: http, protocol: TCP}]
+  from:
+    - namespaceSelector:
+        matchLabels: {{ toJson .namespaceLabels }}
+      {{- with .podLabels }}
+      podSelector:
+        matchLabels: {{ toJson . }}
+      {{- end }}
 {{- end }}
 {{- end }}
 {{- end }}

@@ -335,7 +335,7 @@ pub enum RolloutMode {
 pub struct NetworkPolicySpec {
     /// Whether NetworkPolicies are made.
     pub enabled: bool,
-    /// Who may read `/metrics`.
+    /// Who besides the operator may connect to the engines' HTTP port, to read `/metrics`.
     pub scrape_from: ScrapeFrom,
 }
 
@@ -345,15 +345,15 @@ impl Default for NetworkPolicySpec {
     }
 }
 
-/// Pods that may read `/metrics`; nothing given means every pod of the cluster.
+/// Pods that may read `/metrics`; nothing given means none.
 #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct ScrapeFrom {
-    /// Labels of the namespaces of the scraping pods.
+    /// Labels of the namespaces of the scraping pods; nothing given means every namespace.
     #[schemars(extend("maxProperties" = 16))]
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub namespace_labels: BTreeMap<String, String>,
-    /// Labels of the scraping pods.
+    /// Labels of the scraping pods; nothing given means every pod of those namespaces.
     #[schemars(extend("maxProperties" = 16))]
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub pod_labels: BTreeMap<String, String>,

@@ -17,10 +17,12 @@ fn chart_template() -> String {
     let keep = ("helm.sh/resource-policy".to_owned(), "keep".to_owned());
     crd.metadata.annotations.get_or_insert_default().extend([keep]);
     let text = serde_saphyr::to_string(&crd).unwrap();
+    // A09.
     assert!(!text.contains("{{"), "Helm would take part of the definition for a template");
     format!("{{{{- if .Values.crds.install }}}}\n{GENERATED}\n{text}{{{{- end }}}}\n")
 }
 
+/// A06.
 #[test]
 fn the_committed_definition_is_what_the_types_say() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("yaml/fathom.dev_inferenceclusters.yaml");
@@ -34,6 +36,7 @@ fn the_chart_installs_the_same_definition() {
     expect_test::expect_file![path].assert_eq(&chart_template());
 }
 
+/// A06, A07: structural, and no rule over anything unbounded.
 #[test]
 fn every_field_is_documented_and_every_list_and_string_of_the_spec_is_bounded() {
     let crd = serde_json::to_value(crd()).unwrap();
@@ -76,6 +79,41 @@ fn walk(schema: &Value, path: &str, missing: &mut Vec<String>) {
     }
 }
 
+/// A06: a null is kept where the definition allows it; elsewhere the API server puts the default in its place.
+#[test]
+fn an_enum_that_may_be_left_out_may_also_be_null() {
+    let crd = serde_json::to_value(crd()).unwrap();
+    let spec = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"];
+    let mut enums = Vec::new();
+    find_enums(spec, "/spec", &mut enums);
+    assert!(enums.len() >= 10, "{enums:?}");
+    let story = crate::read(include_str!("../../examples/story.yaml")).unwrap();
+    let story = serde_json::to_value(story).unwrap();
+    for (parent, name, schema) in enums {
+        let with = |value: Option<&Value>| {
+            let mut object = story.clone();
+            let fields = object.pointer_mut(&parent).and_then(Value::as_object_mut).unwrap();
+            fields.remove(&name);
+            fields.extend(value.map(|value| (name.clone(), value.clone())));
+            serde_json::from_value::<InferenceCluster>(object)
+                .unwrap_or_else(|error| panic!("{parent}/{name} as {value:?}: {error}"))
+        };
+        let kept = if schema["nullable"] == true { &Value::Null } else { &schema["default"] };
+        assert!(schema["nullable"] == true || !kept.is_null(), "{parent}/{name} has no default");
+        assert_eq!(with(None), with(Some(kept)), "{parent}/{name}");
+    }
+}
+
+/// Where a field is, its name, its schema; fields of lists are left out.
+fn find_enums(schema: &Value, parent: &str, found: &mut Vec<(String, String, Value)>) {
+    for (name, property) in schema["properties"].as_object().into_iter().flatten() {
+        if !property["enum"].is_null() {
+            found.push((parent.to_owned(), name.clone(), property.clone()));
+        }
+        find_enums(property, &format!("{parent}/{name}"), found);
+    }
+}
+
 #[test]
 fn every_rule_is_in_the_definition() {
     let text = serde_json::to_string(&crd()).unwrap();
@@ -88,6 +126,7 @@ fn every_rule_is_in_the_definition() {
     assert!(text.contains("self.startsWith('/')"));
 }
 
+/// A08.
 #[test]
 fn the_definition_fits_the_annotation_of_kubectl_apply() {
     let bytes = serde_json::to_string(&crd()).unwrap().len();

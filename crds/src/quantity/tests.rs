@@ -6,6 +6,7 @@ fn bytes(text: &str) -> u64 {
     text.parse::<Quantity>().unwrap().bytes()
 }
 
+/// A05.
 #[test]
 fn kubernetes_spellings_are_exact() {
     for (text, expected) in [
@@ -30,6 +31,7 @@ fn kubernetes_spellings_are_exact() {
     }
 }
 
+/// A05.
 #[test]
 fn what_is_no_byte_count_is_refused_and_never_zero() {
     for text in
@@ -70,6 +72,7 @@ fn model(whole: &str, fraction: &str, twos: u32, tens: u32) -> Option<u64> {
 }
 
 proptest! {
+    /// A05.
     #[test]
     fn values_equal_those_of_slow_decimal_arithmetic(
         whole in "[0-9]{1,9}", fraction in "[0-9]{0,9}", suffix in 0usize..13,

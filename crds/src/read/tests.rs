@@ -22,6 +22,7 @@ fn refused(from: &str, to: &str, expected: Expect) {
     expected.assert_eq(&read(&SMALL.replacen(from, to, 1)).unwrap_err().to_string());
 }
 
+/// A01.
 #[test]
 fn a_small_object_gets_the_defaults_of_the_schema() {
     let cluster = read(SMALL).unwrap();

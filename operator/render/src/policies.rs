@@ -2,6 +2,8 @@
 //! In: the object and its neighbours. Out: `flash-engine` and `flash-router`, or none if the object says so.
 //! Never: rules about egress: engines pull nothing, and a router must reach DNS and the API server, wherever they are.
 
+use std::collections::BTreeMap;
+
 use engine_spec::config::{CLUSTER_GRPC_PORT, CLUSTER_HTTP_PORT};
 use fathom_crds::inference_cluster::ScrapeFrom;
 use k8s_openapi::api::networking::v1::{
@@ -25,7 +27,7 @@ pub(crate) fn policies(input: &RenderInput<'_>, children: &Children<'_>) -> Vec<
         &[CLUSTER_HTTP_PORT, CLUSTER_GRPC_PORT],
     );
     let operator = operator(&input.neighbours.operator_namespace);
-    let askers = rule([operator, scrapers(&policy.scrape_from)], &[CLUSTER_HTTP_PORT]);
+    let askers = rule([operator].into_iter().chain(scrapers(&policy.scrape_from)), &[CLUSTER_HTTP_PORT]);
     let engines = policy_for(children, "engine", &["prefill", "decode", "unified"], vec![peers, askers]);
     // The router is the public door.
     let anybody = rule([], &[CLUSTER_HTTP_PORT]);
@@ -51,14 +53,14 @@ fn policy_for(
 }
 
 /// From any of `peers`, to these ports; no peers means from anywhere.
-fn rule<const N: usize>(peers: [NetworkPolicyPeer; N], ports: &[u16]) -> NetworkPolicyIngressRule {
+fn rule(peers: impl IntoIterator<Item = NetworkPolicyPeer>, ports: &[u16]) -> NetworkPolicyIngressRule {
     let port = |number: &u16| NetworkPolicyPort {
         port: Some(IntOrString::Int(i32::from(*number))),
         protocol: Some("TCP".to_owned()),
         end_port: None,
     };
     NetworkPolicyIngressRule {
-        from: Some(Vec::from(peers)).filter(|peers| !peers.is_empty()),
+        from: Some(peers.into_iter().collect::<Vec<_>>()).filter(|peers| !peers.is_empty()),
         ports: Some(ports.iter().map(port).collect()),
     }
 }
@@ -87,16 +89,14 @@ fn operator(namespace: &str) -> NetworkPolicyPeer {
     }
 }
 
-/// Empty selectors match everything: nothing given means every pod of the cluster.
-fn scrapers(from: &ScrapeFrom) -> NetworkPolicyPeer {
-    let pods = &from.pod_labels;
-    NetworkPolicyPeer {
-        namespace_selector: Some(
-            Some(from.namespace_labels.clone())
-                .filter(|l| !l.is_empty())
-                .map_or_else(LabelSelector::default, selector),
-        ),
-        pod_selector: Some(pods.clone()).filter(|labels| !labels.is_empty()).map(selector),
+/// Nothing given: nobody. An empty selector would match everything, so the labels that are not given are left out.
+fn scrapers(from: &ScrapeFrom) -> Option<NetworkPolicyPeer> {
+    let given = |labels: &BTreeMap<String, String>| Some(labels.clone()).filter(|labels| !labels.is_empty());
+    let (namespaces, pods) = (given(&from.namespace_labels), given(&from.pod_labels));
+    (namespaces.is_some() || pods.is_some()).then(|| NetworkPolicyPeer {
+        // Pods of every namespace, unless namespaces are given: without a selector it would be those of the object's own.
+        namespace_selector: Some(namespaces.map_or_else(LabelSelector::default, selector)),
+        pod_selector: pods.map(selector),
         ip_block: None,
-    }
+    })
 }

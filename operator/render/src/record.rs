@@ -7,7 +7,7 @@ use fathom_crds::inference_cluster::RolloutSpec;
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::runtime::RawExtension;
-use operator_plan::{Enforcement, Present, ReplicaPlan};
+use operator_plan::{Enforcement, ReplicaPlan};
 use serde::{Deserialize, Serialize};
 
 use crate::desired::RenderInput;
@@ -90,15 +90,9 @@ pub fn image_for(spec: &InferenceClusterSpec, newest: Option<&Recorded>, default
     spec.runtime.image.clone().or_else(kept).unwrap_or_else(|| default.to_owned())
 }
 
-/// The plan entry that an engine pod was made from. Whether the pod still counts is the caller's decision; so is a claim
-/// that holds a place before the containers start, and how much of the promised memory is in use.
-pub fn present(pod: &Pod) -> Option<Present> {
-    let annotations = pod.metadata.annotations.as_ref()?;
-    let replica: ReplicaPlan = serde_json::from_str(annotations.get(n::ANNOTATION_PLAN)?).ok()?;
-    let inputs = annotations.get(n::ANNOTATION_INPUTS)?.clone();
-    let started = pod.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Running");
-    let untouched_bytes = if started { 0 } else { replica.memory_bytes };
-    Some(Present { replica, inputs, holds: started, untouched_bytes })
+/// The plan entry that an engine pod was made from.
+pub fn plan_entry(pod: &Pod) -> Option<ReplicaPlan> {
+    serde_json::from_str(pod.metadata.annotations.as_ref()?.get(n::ANNOTATION_PLAN)?).ok()
 }
 
 /// The enforcement that an engine pod was made with.

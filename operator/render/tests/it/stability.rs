@@ -2,7 +2,7 @@
 
 use fathom_crds::inference_cluster::RolloutMode;
 use k8s_openapi::api::core::v1::{Pod, Service};
-use operator_render::{enforced, image_for, owner_uid, present, record_name, recorded, sealed_hash};
+use operator_render::{enforced, image_for, owner_uid, plan_entry, record_name, recorded, sealed_hash};
 use serde_json::json;
 
 use crate::scene::{Scene, dra, kubelet, needle, story, unified};
@@ -145,11 +145,11 @@ fn what_a_pod_was_made_from_is_read_back() {
     let scene = story(dra());
     let desired = scene.render();
     for (replica, entry) in desired.replicas.iter().zip(&scene.planned.plan.replicas) {
-        assert_eq!(&present(&replica.pod).unwrap().replica, entry);
+        assert_eq!(&plan_entry(&replica.pod).unwrap(), entry);
         assert_eq!(enforced(&replica.pod).unwrap(), scene.enforcement);
         assert_eq!(owner_uid(&replica.pod.metadata), Some("0b7c4a52-30a5-4f5e-9d0c-8b8d0ab5f001"));
     }
-    assert!(present(&Pod::default()).is_none());
+    assert!(plan_entry(&Pod::default()).is_none());
 }
 
 #[test]
