@@ -138,6 +138,14 @@ impl Agents {
         self.lock().problems()
     }
 
+    /// Facts, as if the agent of their node had sent them.
+    #[cfg(test)]
+    pub(crate) fn report(&self, facts: &NodeFacts) {
+        let address = SocketAddr::from(([127, 0, 0, 1], 9443));
+        let pod = AgentPod { name: format!("agent-{}", facts.node), node: facts.node.clone(), address };
+        self.update(|store| store.put(&pod, facts, Duration::ZERO, Instant::now()));
+    }
+
     fn lock(&self) -> std::sync::MutexGuard<'_, Store> {
         self.store.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -24,6 +24,7 @@ use operator_render::{Desired, Neighbours, Owner, RenderInput};
 use tokio::time::Instant;
 
 use crate::apply::{ApplyContext, ApplyError, Given, Outcome, RecentPods};
+use crate::chain::chain;
 use crate::events::Events;
 use crate::gather::kept::{Kept as _, Stored};
 use crate::gather::shelf::ObjectKey;
@@ -84,7 +85,9 @@ pub async fn reconcile(context: &Context, key: &ObjectKey) -> Result<Next, Recon
     }
     if let Stored::Undecodable { metadata, error } = &*stored {
         let (namespace, name) = (&key.namespace, metadata.name.as_deref().unwrap_or_default());
-        status::write_decode_failed(&context.client, namespace, name, error, Timestamp::now()).await?;
+        if status::write_decode_failed(&context.client, namespace, name, error, Timestamp::now()).await? {
+            tracing::warn!(object = %key, error, "the stored object is not readable; its status says so");
+        }
         return Ok(Next::Settled);
     }
     let Some(Planning { gathered, decision, verdict }) = context.plan(key) else {
@@ -104,7 +107,7 @@ pub async fn reconcile(context: &Context, key: &ObjectKey) -> Result<Next, Recon
     };
     let effect = effect(&decision, desired.as_ref(), &outcome);
     let (answer, ask_again) = context.question(key, &gathered, effect.as_ref());
-    let said = failure.as_ref().map(sentence);
+    let said = failure.as_ref().map(|error| chain(error));
     let observed = Observed {
         gathered: &gathered,
         intent: intent(&decision),
@@ -262,17 +265,6 @@ fn effect<'a>(
 ) -> Option<Effect<'a>> {
     let Carried { spec, planned, enforcement, .. } = decision.carried.as_ref()?;
     Some(Effect { spec, planned, enforcement, desired: desired?, outcome })
-}
-
-/// An error with what caused it, as one line.
-pub(crate) fn sentence(error: &impl std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text = format!("{text}: {cause}");
-        source = cause.source();
-    }
-    text
 }
 
 /// What the API server refused may be allowed later, and a taken name may become free: nothing tells, so it is tried.

@@ -13,6 +13,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tracing_subscriber::EnvFilter;
 
+use crate::chain::chain;
 use crate::config::Config;
 use parts::Parts;
 use tasks::Tasks;
@@ -39,7 +40,7 @@ enum RunError {
 /// Runs the operator until it is told to stop.
 pub fn main(config: Config) -> ExitCode {
     #[cfg(feature = "failpoints")]
-    let _faults = fail::FailScenario::setup();
+    let _faults = armed();
     start_log(&config.log);
     // The only error is that one is installed already.
     let _ = rustls::crypto::ring::default_provider().install_default();
@@ -53,10 +54,20 @@ pub fn main(config: Config) -> ExitCode {
     match runtime.block_on(run(config)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            tracing::error!(error = crate::reconcile::sentence(&error), "the operator ends");
+            tracing::error!(error = chain(&error), "the operator ends");
             ExitCode::FAILURE
         }
     }
+}
+
+/// A fault point that panics ends the process, as a crash would: a panic of one pass alone is contained.
+#[cfg(feature = "failpoints")]
+fn armed() -> fail::FailScenario<'static> {
+    std::panic::set_hook(Box::new(|panic| {
+        eprintln!("{panic}");
+        std::process::abort();
+    }));
+    fail::FailScenario::setup()
 }
 
 async fn run(config: Config) -> Result<(), RunError> {

@@ -268,6 +268,7 @@ mod tests {
         assert_eq!(offered.into_keys().collect::<Vec<_>>(), ["nvidia.com/gpu"]);
     }
 
+    /// A14, A19.
     #[test]
     fn the_status_of_an_object_is_not_material_and_its_deletion_is() {
         let cluster = |edit: &dyn Fn(&mut InferenceCluster)| {

@@ -2,14 +2,14 @@
 //! In: a pod as kept. Out: its plan entry, owner, state. Never: decisions.
 
 use k8s_openapi::api::core::v1::{ContainerState, Pod};
-use operator_plan::{Present, ReplicaPlan};
-use operator_render::names::{ANNOTATION_INPUTS, ANNOTATION_PLAN, LABEL_OWNER_UID, LABEL_ROLE};
+use operator_plan::Present;
+use operator_render::names::{ANNOTATION_INPUTS, LABEL_OWNER_UID, LABEL_ROLE};
+use operator_render::plan_entry;
 
 /// Its plan entry, if it is an engine pod.
 pub fn present(pod: &Pod) -> Option<Present> {
-    let annotations = pod.metadata.annotations.as_ref()?;
-    let replica: ReplicaPlan = serde_json::from_str(annotations.get(ANNOTATION_PLAN)?).ok()?;
-    let inputs = annotations.get(ANNOTATION_INPUTS).cloned().unwrap_or_default();
+    let replica = plan_entry(pod)?;
+    let inputs = pod.metadata.annotations.as_ref()?.get(ANNOTATION_INPUTS).cloned().unwrap_or_default();
     // A ready engine has touched its pools; until then the node's memory still counts them as free.
     let untouched_bytes = if ready(pod) { 0 } else { replica.memory_bytes };
     Some(Present { replica, inputs, holds: has_started(pod), untouched_bytes })

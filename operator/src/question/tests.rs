@@ -115,6 +115,7 @@ async fn one_token_is_asked_for_under_the_name_that_clients_use() {
     assert_eq!(asked["model"], "needle");
 }
 
+/// A15: a router that has no engine yet is not routable, whoever is ready.
 #[tokio::test]
 async fn what_went_wrong_is_said_in_the_words_of_whoever_refused() {
     let router = router_that_says(503, r#"{"error": {"message": "no decode is ready"}}"#).await;

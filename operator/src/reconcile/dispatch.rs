@@ -12,7 +12,8 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::queue::{Next, Queue};
-use super::{Context, ReconcileError, reconcile, sentence};
+use super::{Context, ReconcileError, reconcile};
+use crate::chain::chain;
 use crate::gather::shelf::ObjectKey;
 use crate::lease::Standing;
 use crate::metrics::ReconcileResult;
@@ -107,7 +108,7 @@ fn end(context: &Context, queue: &Queue, running: &mut Running, ended: Result<(I
         }
         Err(trouble) => {
             let why = match &trouble {
-                Trouble::Reconcile(error) => sentence(error),
+                Trouble::Reconcile(error) => chain(error),
                 Trouble::TooLong => format!("no end within {} s", PASS_TIMEOUT.as_secs()),
             };
             tracing::warn!(object = %key, error = why, "a reconcile failed; it is tried again later");
@@ -117,3 +118,6 @@ fn end(context: &Context, queue: &Queue, running: &mut Running, ended: Result<(I
     };
     queue.done(&key, next);
 }
+
+#[cfg(test)]
+mod tests;

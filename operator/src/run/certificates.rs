@@ -10,8 +10,8 @@ use tokio::sync::watch;
 use crate::agents::Agents;
 use crate::backoff::Backoff;
 use crate::certificates::{CertificateError, CertificateSettings, ensure, trusted};
+use crate::chain::chain;
 use crate::lease::Standing;
-use crate::reconcile::sentence;
 
 /// A Secret that somebody deleted or damaged is mended after at most so long.
 const LOOK_EVERY: Duration = Duration::from_secs(300);
@@ -39,7 +39,7 @@ pub(super) async fn keep(
             Err(error) => {
                 failures += 1;
                 tracing::warn!(
-                    error = sentence(&error),
+                    error = chain(&error),
                     "the agents' certificates are not in order; trying again"
                 );
                 RETRY.delay(failures, &settings.namespace)

@@ -69,11 +69,11 @@ fn planned(seen: &Seen<'_>) -> Verdict {
     };
     if let Some((first, others)) = planned.report.refusals.split_first() {
         let others = others.iter().map(|refusal| format!("; {}", refusal.message)).collect::<String>();
-        let rejected = planned.report.rejected_total;
-        let places = match rejected {
-            0 => String::new(),
-            1 => "; 1 place was looked at, status.plan.rejected says why not".to_owned(),
-            n => format!("; {n} places were looked at, status.plan.rejected says why not each"),
+        let rejected = &planned.report.rejected;
+        let places = match (planned.report.rejected_total, rejected.first()) {
+            (0, _) => String::new(),
+            (1, Some(only)) => format!("; the only place is {}: {}", only.place(), only.message),
+            (n, _) => format!("; {n} places were looked at, status.plan.rejected says why not each"),
         };
         return say(False, first.reason, format!("{}{others}{places}", first.message));
     }

@@ -14,6 +14,7 @@ fn scope(name: &str) -> Arc<str> {
     name.into()
 }
 
+/// A68.
 #[test]
 fn a_replayed_list_changes_nothing_and_what_it_lacks_is_gone() {
     let shelf = Shelf::default();

@@ -1,6 +1,8 @@
 //! Watches against an API server in this process that can refuse, break, compact and fall silent.
 
-use std::collections::BTreeMap;
+mod minutes;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 use std::time::Duration;
 
@@ -25,6 +27,10 @@ struct Server {
     /// Events that a watch gets, one list a watch; after them silence, or the end if the last is null.
     events: BTreeMap<&'static str, Vec<Vec<Value>>>,
     forbidden: Vec<&'static str>,
+    /// Kinds that are not defined.
+    undefined: Vec<&'static str>,
+    /// Connections of watches break after so long.
+    broken_after: Option<Duration>,
     /// Whether `resource.k8s.io/v1` is served.
     claims: bool,
     requests: Vec<String>,
@@ -61,6 +67,11 @@ async fn answer(State(fake): State<Fake>, request: Request<Body>) -> Response {
         let status = json!({"kind": "Status", "status": "Failure", "code": 403, "reason": "Forbidden", "message": "no"});
         return (StatusCode::FORBIDDEN, axum::Json(status)).into_response();
     }
+    if server.undefined.contains(&plural.as_str()) {
+        let words = "the server could not find the requested resource";
+        let status = json!({"kind": "Status", "status": "Failure", "code": 404, "reason": "NotFound", "message": words});
+        return (StatusCode::NOT_FOUND, axum::Json(status)).into_response();
+    }
     if !uri.contains("watch=true") {
         let items = server.objects.get(plural.as_str()).cloned().unwrap_or_default();
         let list = json!({"kind": "List", "apiVersion": "v1", "metadata": {"resourceVersion": "100"}, "items": items});
@@ -71,11 +82,17 @@ async fn answer(State(fake): State<Fake>, request: Request<Body>) -> Response {
     let ends = events.pop_if(|last| last.is_null()).is_some();
     let lines = events.into_iter().map(|event| Ok::<_, std::io::Error>(format!("{event}\n")));
     let lines = stream::iter(lines.collect::<Vec<_>>());
-    let body = match ends {
-        true => Body::from_stream(lines),
-        false => Body::from_stream(lines.chain(stream::pending())),
+    let body = match (ends, server.broken_after) {
+        (true, _) => Body::from_stream(lines),
+        (false, None) => Body::from_stream(lines.chain(stream::pending())),
+        (false, Some(time)) => Body::from_stream(lines.chain(stream::once(breaks(time)))),
     };
     body.into_response()
+}
+
+async fn breaks(time: Duration) -> std::io::Result<String> {
+    tokio::time::sleep(time).await;
+    Err(std::io::Error::other("connection reset"))
 }
 
 fn claims_served(served: bool) -> Response {
@@ -185,6 +202,20 @@ async fn a65_watches_end_before_load_balancers_cut_them() {
     drop(server);
     assert!(world.watches.lives.hanging().is_empty());
     assert!(world.watches.lives.ages().iter().all(|(_, age)| *age < Duration::from_secs(20)));
+}
+
+/// What others have many of, or large ones, is asked for by our label alone.
+#[tokio::test]
+async fn a69_secrets_are_not_listed_and_configmaps_only_where_they_are_ours() {
+    let world = World::start(Fake::default());
+    world.until("all lists", |world| world.watches.lives.unlisted().is_empty()).await;
+    let server = world.fake.0.lock().unwrap();
+    let kind = |request: &String| request.split('?').next().unwrap().rsplit('/').next().unwrap().to_owned();
+    let whole = server.requests.iter().filter(|request| !request.contains("labelSelector=")).map(kind);
+    let few = ["inferenceclusters", "namespaces", "nodes"].map(str::to_owned);
+    assert_eq!(whole.collect::<BTreeSet<_>>(), BTreeSet::from(few));
+    let all: BTreeSet<String> = server.requests.iter().map(kind).collect();
+    assert!(all.contains("configmaps") && !all.contains("secrets"), "{all:?}");
 }
 
 #[tokio::test]
