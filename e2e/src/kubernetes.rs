@@ -15,6 +15,7 @@ pub mod faults;
 pub mod images;
 pub mod namespace;
 pub mod objects;
+pub mod process;
 
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};

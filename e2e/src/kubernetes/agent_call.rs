@@ -12,7 +12,7 @@ use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
 
 use super::api::SECRETS;
-use super::{Kubernetes, SYSTEM};
+use super::{Kubernetes, SYSTEM, run};
 
 const PORT: u16 = 9443;
 const ANSWER: Duration = Duration::from_secs(10);
@@ -50,6 +50,19 @@ pub fn ca(kubernetes: &Kubernetes) -> anyhow::Result<Vec<u8>> {
 pub fn another_ca() -> anyhow::Result<Vec<u8>> {
     let made = rcgen::generate_simple_self_signed(["stranger".to_owned()]).context("making a certificate")?;
     Ok(made.cert.pem().into_bytes())
+}
+
+/// The certificate that the agent at `address` shows, as PEM.
+///
+/// # Errors
+/// When it shows none.
+pub fn served(address: &str) -> anyhow::Result<String> {
+    let place = format!("{address}:{PORT}");
+    let args = ["s_client", "-connect", &place, "-servername", SERVER_NAME];
+    let output = run("openssl", &args, Some(""))?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let shown = text.split_once("-----BEGIN CERTIFICATE-----").context("no certificate was shown")?.1;
+    Ok(shown.split("-----END").next().unwrap_or_default().trim().to_owned())
 }
 
 /// `Get` of the agent at `address`; the node that its facts are of.

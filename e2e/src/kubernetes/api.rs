@@ -37,6 +37,7 @@ resources! {
     CONFIG_MAPS = "api/v1" "configmaps";
     SERVICE_ACCOUNTS = "api/v1" "serviceaccounts";
     PERSISTENT_VOLUME_CLAIMS = "api/v1" "persistentvolumeclaims";
+    PERSISTENT_VOLUMES = "api/v1" "persistentvolumes";
     EVENTS = "apis/events.k8s.io/v1" "events";
     DEPLOYMENTS = "apis/apps/v1" "deployments";
     REPLICA_SETS = "apis/apps/v1" "replicasets";

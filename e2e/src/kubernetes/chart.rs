@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use serde_json::Value;
+use tempfile::TempDir;
 
 use super::api::{CLUSTERS, DAEMON_SETS, DEFINITIONS, DEPLOYMENTS};
 use super::{Kubernetes, SYSTEM, run};
@@ -45,7 +46,15 @@ pub fn helm_ok(args: &[&str]) -> anyhow::Result<String> {
 /// # Errors
 /// When it does not become ready.
 pub fn install(kubernetes: &Kubernetes, sets: &[&str]) -> anyhow::Result<String> {
-    released(kubernetes, &["install", "--wait", "--timeout", READY], sets)
+    released(kubernetes, CHART, &["install", "--wait", "--timeout", READY], sets)
+}
+
+/// The same with another chart.
+///
+/// # Errors
+/// When it does not become ready.
+pub fn install_from(kubernetes: &Kubernetes, chart: &str) -> anyhow::Result<String> {
+    released(kubernetes, chart, &["install", "--wait", "--timeout", READY], &[])
 }
 
 /// `helm upgrade` of the release with exactly these values.
@@ -53,7 +62,12 @@ pub fn install(kubernetes: &Kubernetes, sets: &[&str]) -> anyhow::Result<String>
 /// # Errors
 /// When it does not become ready.
 pub fn upgrade(kubernetes: &Kubernetes, sets: &[&str]) -> anyhow::Result<String> {
-    released(kubernetes, &["upgrade", "--install", "--reset-values", "--wait", "--timeout", READY], sets)
+    released(
+        kubernetes,
+        CHART,
+        &["upgrade", "--install", "--reset-values", "--wait", "--timeout", READY],
+        sets,
+    )
 }
 
 /// The same without waiting, for an operator that is not meant to work.
@@ -61,15 +75,59 @@ pub fn upgrade(kubernetes: &Kubernetes, sets: &[&str]) -> anyhow::Result<String>
 /// # Errors
 /// When it is refused.
 pub fn upgrade_unwatched(kubernetes: &Kubernetes, sets: &[&str]) -> anyhow::Result<String> {
-    released(kubernetes, &["upgrade", "--install", "--reset-values"], sets)
+    released(kubernetes, CHART, &["upgrade", "--install", "--reset-values"], sets)
 }
 
-fn released(kubernetes: &Kubernetes, verb: &[&str], sets: &[&str]) -> anyhow::Result<String> {
+fn released(kubernetes: &Kubernetes, chart: &str, verb: &[&str], sets: &[&str]) -> anyhow::Result<String> {
     let mut args = verb.to_vec();
-    args.extend([RELEASE, CHART, "-n", SYSTEM, "--create-namespace"]);
+    args.extend([RELEASE, chart, "-n", SYSTEM, "--create-namespace"]);
     args.extend(with_machine_values(kubernetes, sets));
     helm_ok(&args)
         .map_err(|error| anyhow::anyhow!("{error:#}\n{}", super::diagnosis::describe(kubernetes, &[])))
+}
+
+/// The chart as an earlier commit had it.
+#[derive(Debug)]
+pub struct Earlier {
+    pub commit: String,
+    folder: TempDir,
+}
+
+impl Earlier {
+    /// Its folder.
+    pub fn chart(&self) -> String {
+        self.folder.path().join(CHART).display().to_string()
+    }
+}
+
+/// The chart of the newest commit whose chart differs from the one in this checkout; `None` when git knows of none (a
+/// checkout without history, no git).
+///
+/// # Errors
+/// When its files cannot be written.
+pub fn earlier() -> anyhow::Result<Option<Earlier>> {
+    let git = |args: &[&str]| run("git", args, None).ok();
+    let Some(history) = git(&["rev-list", "HEAD", "--", CHART]).filter(|output| output.status.success())
+    else {
+        return Ok(None);
+    };
+    let history = String::from_utf8(history.stdout)?;
+    // Exit status 1: differs; anything else is no answer.
+    let differs = |commit: &&str| {
+        git(&["diff", "--quiet", commit, "--", CHART]).is_some_and(|output| output.status.code() == Some(1))
+    };
+    let Some(commit) = history.lines().find(differs) else { return Ok(None) };
+    let folder = tempfile::tempdir()?;
+    let archive = folder.path().join("chart.tar").display().to_string();
+    let target = folder.path().display().to_string();
+    for command in
+        [vec!["git", "archive", "-o", &archive, commit, CHART], vec!["tar", "-xf", &archive, "-C", &target]]
+    {
+        let output = run(command[0], &command[1..], None)?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "{}: {said}", command.join(" "));
+    }
+    Ok(Some(Earlier { commit: commit.to_owned(), folder }))
 }
 
 /// `--set` for each value, and for those that workers with a recorded machine need.

@@ -8,6 +8,7 @@
 
 mod answers;
 mod bad_input;
+mod chart;
 mod kill;
 mod openai_sdk;
 mod parallel;

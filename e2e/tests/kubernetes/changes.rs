@@ -66,34 +66,30 @@ fn one_revision(pods: &BTreeMap<String, PodState>) -> String {
     revisions.into_iter().next().unwrap()
 }
 
-/// Looks at every decode's prefills until `done`; the revisions of decodes seen. A pair of two revisions panics.
+/// Looks at every decode's prefills until `done`; the revisions of paired decodes seen. A pair of two revisions panics,
+/// and so does one with a pod that never was.
 fn watch_pairs(namespace: &Namespace<'_>, done: &AtomicBool) -> BTreeSet<String> {
-    let mut seen = BTreeSet::new();
+    let (mut paired, mut revisions) = (BTreeSet::new(), BTreeMap::new());
     loop {
         // One more look after the end: new decodes are Ready as soon as they pair.
         let last = done.load(Ordering::Relaxed);
         let pods = namespace.pods("fathom.dev/cluster=needle").unwrap_or_default();
-        let revision_at = |address: &str| {
-            let ip = address.split(':').next().unwrap_or_default();
-            pods.iter().find(|pod| pod.address == ip).map(|pod| pod.revision.as_str())
-        };
+        // Pods that are gone by now may still be in a decode's answer, so what was seen stays known.
+        revisions.extend(pods.iter().map(|pod| (pod.address.clone(), pod.revision.clone())));
         for pod in pods.iter().filter(|pod| pod.role == "decode") {
             // A pod that starts or ends does not answer.
             let Ok(info) = namespace.server_info(&pod.name) else { continue };
             assert_eq!(info["revision"], json!(pod.revision), "{}", pod.name);
-            for peer in info["prefills"]["peers"].as_array().into_iter().flatten() {
-                let prefill = revision_at(peer["address"].as_str().unwrap());
-                let same = prefill.is_none_or(|revision| revision == pod.revision);
-                assert!(
-                    peer["standing"] != "paired" || same,
-                    "{} pairs with {peer} of {prefill:?}",
-                    pod.name
-                );
+            let peers = info["prefills"]["peers"].as_array().into_iter().flatten();
+            for peer in peers.filter(|peer| peer["standing"] == "paired") {
+                let address = peer["address"].as_str().unwrap().split(':').next().unwrap();
+                let prefill = revisions.get(address);
+                assert_eq!(prefill, Some(&pod.revision), "{} pairs with {peer}", pod.name);
+                paired.insert(pod.revision.clone());
             }
-            seen.insert(pod.revision.clone());
         }
         if last {
-            return seen;
+            return paired;
         }
         std::thread::sleep(Duration::from_millis(100));
     }

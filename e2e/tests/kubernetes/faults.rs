@@ -120,7 +120,7 @@ fn named(pods: &BTreeMap<String, PodState>) -> Vec<(&str, &str, u64)> {
     pods.values().map(|pod| (pod.name.as_str(), pod.uid.as_str(), pod.restarts)).collect()
 }
 
-/// Every watch breaks with it.
+/// A66: every watch breaks with it.
 #[test]
 #[ignore = "slow: `./dev test slow`"]
 fn an_api_server_that_restarts_is_found_again() {
@@ -163,7 +163,7 @@ fn facts_that_grow_stale_restart_no_engine_pod() {
     namespace.wait_ready("needle", READY).unwrap();
     let engines = namespace.engines("needle").unwrap();
     // No node has this label: the agents go.
-    chart::upgrade(&kubernetes, &["nodeAgent.nodeSelector.nowhere=true"]).unwrap();
+    chart::upgrade(&kubernetes, &["nodeAgent.nodeSelector.nowhere=here"]).unwrap();
     let check = || {
         let now = namespace.engines("needle")?;
         Ok((named(&now) != named(&engines)).then(|| format!("engine pods were {engines:?}, are {now:?}")))

@@ -9,6 +9,7 @@ mod changes;
 mod command_line;
 mod faults;
 mod install;
+mod model;
 mod network;
 mod overload;
 mod ownership;

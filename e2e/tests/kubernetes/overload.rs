@@ -1,11 +1,11 @@
-//! More than the queue takes, through the Service (A63).
+//! More than the queue takes, through the Service (A63), within the memory that a router is given (A76).
 
 use std::collections::BTreeMap;
 
 use e2e::client;
-use e2e::kubernetes::api::SERVICES;
+use e2e::kubernetes::api::{PODS, SERVICES};
 use e2e::kubernetes::objects::needle;
-use e2e::kubernetes::{Kubernetes, Level, Namespace, Shape};
+use e2e::kubernetes::{Kubernetes, Level, Namespace, Shape, process};
 use e2e::needle::rows;
 use serde_json::json;
 
@@ -44,4 +44,13 @@ fn every_request_of_a_burst_ends_served_or_refused_with_a_time_to_come_back() {
     println!("{counts:?}");
     assert!(counts.get(&200).is_some_and(|served| *served >= QUEUE), "{counts:?}");
     assert!(counts.contains_key(&429), "{counts:?}");
+
+    let router = namespace.pods("fathom.dev/role=router").unwrap().remove(0);
+    let peak = process::engine_status(&router.uid, "VmHWM").unwrap();
+    let peak_kib: u64 = peak.trim_end_matches(" kB").parse().unwrap();
+    let pod = kubernetes.api.get(PODS, &namespace.name, &router.name).unwrap();
+    let limit = pod["spec"]["containers"][0]["resources"]["limits"]["memory"].as_str().unwrap().to_owned();
+    let limit_kib: u64 = limit.trim_end_matches("Mi").parse::<u64>().unwrap() * 1024;
+    println!("the router used at most {peak_kib} KiB of {limit}");
+    assert!(peak_kib * 10 < limit_kib * 6, "{peak_kib} KiB of {limit}");
 }

@@ -67,5 +67,8 @@ func run(ctx context.Context, s settings) error {
 		results = append(results, measured...)
 	}
 	print(os.Stdout, s, results)
+	if err := goals(os.Stdout, results); err != nil {
+		return err
+	}
 	return os.RemoveAll(folder)
 }

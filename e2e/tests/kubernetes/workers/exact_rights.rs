@@ -2,7 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use e2e::kubernetes::api::{CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, PODS, ROLE_BINDINGS, ROLES, Resource};
+use e2e::kubernetes::api::{
+    BUDGETS, CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, CONFIG_MAPS, DEFINITIONS, DEPLOYMENTS, NETWORK_POLICIES,
+    PODS, Patch, ROLE_BINDINGS, ROLES, Resource, SECRETS, SERVICE_ACCOUNTS, SERVICES,
+};
 use e2e::kubernetes::audit::{self, Call};
 use e2e::kubernetes::chart;
 use e2e::kubernetes::objects::needle;
@@ -15,7 +18,7 @@ use crate::{READY, SOON};
 const OPERATOR: &str = "system:serviceaccount:fathom-system:fathom-operator";
 const AGENT: &str = "system:serviceaccount:fathom-system:fathom-node-agent";
 
-/// Rights that no call of the operator uses by itself: (group, resource, verb), and why it has them.
+/// Rights that this life does not use: (group, resource, verb), and why the operator has them.
 const NOT_CALLED: &[(&str, &str, &str, &str)] = &[
     (
         "fathom.dev",
@@ -26,10 +29,18 @@ const NOT_CALLED: &[(&str, &str, &str, &str)] = &[
     ("discovery.k8s.io", "endpointslices", "get", "granted on to routers: nobody may grant what it has not"),
     ("discovery.k8s.io", "endpointslices", "list", "granted on to routers"),
     ("discovery.k8s.io", "endpointslices", "watch", "granted on to routers"),
+    ("", "configmaps", "get", "looked at when its name is taken: ownership.rs"),
+    ("", "pods", "get", "likewise"),
+    ("apps", "controllerrevisions", "get", "likewise"),
+    ("resource.k8s.io", "resourceclaims", "get", "likewise"),
 ];
 
-/// A life of an object with everything that makes the operator call the API: claims, budgets, a dropped child, a
-/// taken name, a status, events, a changed certificate.
+/// Children that are changed in place.
+const MUTABLE: [Resource; 7] =
+    [SERVICES, SERVICE_ACCOUNTS, DEPLOYMENTS, BUDGETS, NETWORK_POLICIES, ROLES, ROLE_BINDINGS];
+
+/// A26, A27: a life of an object with everything that makes the operator call the API: claims, budgets, children of an
+/// older operator, a status, an object that does not decode, events, a damaged certificate.
 #[test]
 #[ignore = "slow: `./dev test slow`"]
 fn operator_and_agent_use_exactly_the_rights_that_the_chart_gives() {
@@ -38,6 +49,7 @@ fn operator_and_agent_use_exactly_the_rights_that_the_chart_gives() {
     let mark = audit::mark().unwrap();
     chart::install(&kubernetes, &[]).unwrap();
     let namespace = Namespace::create(&kubernetes, "rights", Level::Restricted).unwrap();
+    wait_until_owners_are_known(&namespace);
     live_a_life(&namespace);
 
     let calls = audit::calls_since(mark, "").unwrap();
@@ -45,7 +57,6 @@ fn operator_and_agent_use_exactly_the_rights_that_the_chart_gives() {
     for user in [OPERATOR, AGENT] {
         let own: Vec<_> = calls.iter().filter(|call| call.user == user).collect();
         assert!(!own.is_empty(), "{user} made no call");
-        // Renders of rights in mid-install are refused for moments; nothing may be refused after that.
         let refused: BTreeSet<_> =
             own.iter().filter(|call| call.code == 403).map(|call| describe(call)).collect();
         complaints.extend(refused.into_iter().map(|call| format!("{user} was refused {call}")));
@@ -78,6 +89,17 @@ fn live_a_life(namespace: &Namespace<'_>) {
         namespace.wait_condition("needle", "Planned", "True", "", SOON).unwrap();
     }
     namespace.wait_ready("needle", READY).unwrap();
+    // As if an older operator had made them: all of them are applied anew.
+    let api = &namespace.kubernetes().api;
+    for resource in MUTABLE {
+        for child in api.list(resource, &namespace.name, "fathom.dev/cluster").unwrap() {
+            let patch = json!({"metadata": {"annotations": {"fathom.dev/applied": "older"}}});
+            let name = child["metadata"]["name"].as_str().unwrap();
+            api.patch(resource, &namespace.name, name, Patch::Merge, &patch).unwrap();
+        }
+    }
+    let renewed = || Ok(older(namespace)?.is_empty().then_some(()));
+    namespace.wait("all children to be applied anew", READY, renewed).unwrap();
     // Without policies and with one router: what was made for them goes; mutable children change.
     let change = json!({"router": {"replicas": 1}, "networkPolicy": {"enabled": false}, "podTemplate": {"labels": {"a": "b"}}});
     namespace.change("needle", &change).unwrap();
@@ -86,13 +108,49 @@ fn live_a_life(namespace: &Namespace<'_>) {
     namespace.change("needle", &zero).unwrap();
     namespace.wait_condition("needle", "Ready", "False", "ScaledToZero", READY).unwrap();
     namespace.delete_whole("needle", &uid, READY).unwrap();
+    let shipped = api.get(DEFINITIONS, "", "inferenceclusters.fathom.dev").unwrap();
+    crate::rules::store_quantum(namespace, "quantum", &shipped);
+    namespace.wait_condition("quantum", "Accepted", "False", "DecodeFailed", SOON).unwrap();
+    // The next leader mends what is damaged.
+    let damage = json!({"stringData": {"state.json": "?"}});
+    api.patch(SECRETS, SYSTEM, "fathom-node-agent-tls", Patch::Merge, &damage).unwrap();
     // A leader that ends gives the lease back; the next takes it.
     let kubernetes = namespace.kubernetes();
+    let before = faults::uids(kubernetes, faults::OPERATOR).unwrap();
     for pod in kubernetes.api.list(PODS, SYSTEM, faults::OPERATOR).unwrap() {
         kubernetes.api.delete(PODS, SYSTEM, pod["metadata"]["name"].as_str().unwrap(), None).unwrap();
     }
-    let before = faults::uids(kubernetes, faults::OPERATOR).unwrap();
     faults::wait_replaced(kubernetes, faults::OPERATOR, &before).unwrap();
+}
+
+/// Names of children that still say that an older operator made them.
+fn older(namespace: &Namespace<'_>) -> anyhow::Result<Vec<String>> {
+    let mut found = Vec::new();
+    for resource in MUTABLE {
+        let children = namespace.kubernetes().api.list(resource, &namespace.name, "fathom.dev/cluster")?;
+        let is_old = |child: &&Value| child["metadata"]["annotations"]["fathom.dev/applied"] == "older";
+        found.extend(children.iter().filter(is_old).map(|child| child["metadata"]["name"].to_string()));
+    }
+    Ok(found)
+}
+
+/// OwnerReferencesPermissionEnforcement looks owners up among the kinds that the API server knew half a minute ago, and
+/// refuses an object whose owner is of another kind.
+fn wait_until_owners_are_known(namespace: &Namespace<'_>) {
+    let probe = json!({
+        "apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": "probe", "ownerReferences": [{
+            "apiVersion": "fathom.dev/v1alpha1", "kind": "InferenceCluster", "name": "probe", "uid": "probe",
+            "controller": true, "blockOwnerDeletion": true,
+        }]},
+    });
+    let path = format!("{}?dryRun=All", CONFIG_MAPS.path(&namespace.name, ""));
+    let known = || {
+        let api = &namespace.kubernetes().api;
+        let answer = api.request("POST", &path, "application/json", probe.to_string())?;
+        Ok((answer.status < 300).then_some(()))
+    };
+    namespace.wait("owners of our kind to be known", READY, known).unwrap();
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
