@@ -1,7 +1,7 @@
 //! From a sample to facts: what the kernel's texts and NVML's answers mean together.
 //! In: [`Sample`]. Out: [`NodeFacts`]. Never: I/O, panics, a number where none was read.
 
-mod cpulist;
+pub(crate) mod cpulist;
 mod gpus;
 mod links;
 mod memory;

@@ -80,6 +80,7 @@ impl Kubelet {
             cpu_manager: policies.cpu_manager,
             topology_manager: policies.topology_manager,
             memory_manager: policies.memory_manager,
+            reserved_cpus: policies.reserved_cpus,
             devices: answers.devices,
             pods: answers.pods,
             cgroups: self.cgroups(),

@@ -15,6 +15,8 @@ pub struct KubeletFacts {
     pub topology_manager: Reading<String>,
     /// `None` or `Static`.
     pub memory_manager: Reading<String>,
+    /// CPUs that the kubelet keeps for the system (`reservedSystemCPUs`): it gives them to no pod alone.
+    pub reserved_cpus: Reading<Vec<u32>>,
     /// Devices that plugins of GPUs offer, by resource name and id.
     pub devices: Reading<Vec<Device>>,
     /// Pods that hold CPUs of their own, devices or claims; the others hold nothing that is theirs alone.
@@ -118,6 +120,7 @@ mod tests {
             cpu_manager: unread(),
             topology_manager: unread(),
             memory_manager: unread(),
+            reserved_cpus: Reading::Absent("not read".into()),
             devices: Reading::Absent("not read".into()),
             pods: Reading::Absent("not read".into()),
             cgroups: Reading::Value(vec![PodCgroups {

@@ -22,11 +22,13 @@ readings! {
 }
 
 fn kubelet_to_wire(kubelet: &KubeletFacts) -> v1::Kubelet {
-    let KubeletFacts { cpu_manager, topology_manager, memory_manager, devices, pods, cgroups } = kubelet;
+    let KubeletFacts { cpu_manager, topology_manager, memory_manager, reserved_cpus, devices, pods, cgroups } =
+        kubelet;
     v1::Kubelet {
         cpu_manager: Some(cpu_manager.into()),
         topology_manager: Some(topology_manager.into()),
         memory_manager: Some(memory_manager.into()),
+        reserved_cpus: Some(reserved_cpus.into()),
         devices: Some(devices.into()),
         pods: Some(pods.into()),
         cgroups: Some(cgroups.into()),
@@ -34,11 +36,13 @@ fn kubelet_to_wire(kubelet: &KubeletFacts) -> v1::Kubelet {
 }
 
 fn kubelet_from_wire(message: v1::Kubelet) -> KubeletFacts {
-    let v1::Kubelet { cpu_manager, topology_manager, memory_manager, devices, pods, cgroups } = message;
+    let v1::Kubelet { cpu_manager, topology_manager, memory_manager, reserved_cpus, devices, pods, cgroups } =
+        message;
     KubeletFacts {
         cpu_manager: sent(cpu_manager),
         topology_manager: sent(topology_manager),
         memory_manager: sent(memory_manager),
+        reserved_cpus: sent(reserved_cpus),
         devices: sent(devices),
         pods: sent(pods),
         cgroups: sent(cgroups),

@@ -8,7 +8,7 @@ use super::excerpt;
 const MAX_CPUS: u32 = 65_536;
 
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum CpuListError {
+pub(crate) enum CpuListError {
     #[error("expected CPU numbers such as 0-3,8, found {found:?}")]
     NotANumber { found: String },
     #[error("expected CPU numbers below {MAX_CPUS}, found {found}")]
@@ -17,7 +17,7 @@ pub(super) enum CpuListError {
     NotAscending { found: String },
 }
 
-pub(super) fn parse(text: &str) -> Result<Vec<u32>, CpuListError> {
+pub(crate) fn parse(text: &str) -> Result<Vec<u32>, CpuListError> {
     let text = text.trim();
     let mut cpus: Vec<u32> = Vec::new();
     if text.is_empty() {

@@ -6,6 +6,7 @@
 use node_facts::Reading;
 use serde::Deserialize;
 
+use crate::derive::cpulist;
 use crate::source::{FileText, Tree};
 
 const CPU_STATE: &str = "cpu_manager_state";
@@ -17,6 +18,7 @@ pub(super) struct Policies {
     pub(super) cpu_manager: Reading<String>,
     pub(super) topology_manager: Reading<String>,
     pub(super) memory_manager: Reading<String>,
+    pub(super) reserved_cpus: Reading<Vec<u32>>,
     pub(super) note: Option<String>,
 }
 
@@ -32,6 +34,8 @@ struct State {
 struct Configuration {
     cpu_manager_policy: Option<String>,
     topology_manager_policy: Option<String>,
+    #[serde(rename = "reservedSystemCPUs")]
+    reserved_system_cpus: Option<String>,
 }
 
 pub(super) fn read(folder: &Tree) -> Policies {
@@ -55,6 +59,7 @@ pub(super) fn read(folder: &Tree) -> Policies {
         topology_manager: configuration
             .map(|configuration| configuration.topology_manager_policy.unwrap_or_else(|| "none".to_owned())),
         memory_manager: state(MEMORY_STATE),
+        reserved_cpus: FileText::optional(folder, CONFIGURATION).parse(reserved_cpus),
         note,
     }
 }
@@ -65,6 +70,11 @@ fn policy_name(file: &FileText) -> Reading<String> {
         // Its own texts quote the file over several lines.
         state.map(|state| state.policy_name).map_err(|_| "expected JSON with a policyName")
     })
+}
+
+fn reserved_cpus(text: &str) -> Result<Vec<u32>, String> {
+    let list = configuration(text)?.reserved_system_cpus.unwrap_or_default();
+    cpulist::parse(&list).map_err(|error| format!("reservedSystemCPUs: {error}"))
 }
 
 fn configuration(text: &str) -> Result<Configuration, &'static str> {
@@ -98,6 +108,15 @@ mod tests {
         assert_eq!(found.topology_manager, Reading::Value("single-numa-node".into()));
         assert_eq!(found.memory_manager, Reading::Value("None".into()));
         assert_eq!(found.note, None);
+    }
+
+    #[test]
+    fn cpus_that_the_kubelet_keeps_for_the_system_are_read() {
+        let reserved = |line: &str| policies(&[(CONFIGURATION, &format!("{CONFIG}{line}"))]).reserved_cpus;
+        assert_eq!(reserved("reservedSystemCPUs: 0-1,32\n"), Reading::Value(vec![0, 1, 32]));
+        assert_eq!(reserved(""), Reading::Value(vec![]));
+        let why = "/config.yaml: reservedSystemCPUs: expected CPU numbers such as 0-3,8, found \"many\"";
+        assert_eq!(reserved("reservedSystemCPUs: many\n"), Reading::Failed(why.into()));
     }
 
     #[test]

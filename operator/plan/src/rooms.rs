@@ -92,6 +92,11 @@ pub(crate) fn rooms<'a>(
     rooms
 }
 
+/// CPUs that the kubelet keeps for the system.
+fn reserved(facts: &NodeFacts) -> &[u32] {
+    facts.kubelet.value().and_then(|kubelet| kubelet.reserved_cpus.value()).map_or(&[], Vec::as_slice)
+}
+
 /// Why a node with facts takes nothing new.
 fn closed(input: &PlanInput<'_>, facts: &NodeFacts) -> Option<(RejectReason, String)> {
     let nodes = input.surroundings.nodes.as_ref()?;
@@ -190,6 +195,7 @@ fn room<'a>(
     let memory = memory.value().copied().unwrap_or(Memory { total: 0, free: 0, available: 0 });
     let limit = facts.cgroup_memory_limit.value().map(|limit| share(*limit)).unwrap_or(u64::MAX);
     let mut cpus = cpus.value().cloned().unwrap_or_default();
+    cpus.retain(|cpu| !reserved(facts).contains(cpu));
     cpus.sort_unstable();
     cpus.dedup();
     Room {

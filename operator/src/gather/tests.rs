@@ -64,6 +64,7 @@ fn a_kubelet_aligns_only_with_the_topology_policy_and_exclusive_cpus_in_force() 
         facts.kubelet = Reading::Value(node_facts::KubeletFacts {
             cpu_manager: value(cpus),
             topology_manager: value(topology),
+            reserved_cpus: Reading::Value(Vec::new()),
             memory_manager: Reading::Absent(String::new()),
             devices: Reading::Absent(String::new()),
             pods: Reading::Absent(String::new()),

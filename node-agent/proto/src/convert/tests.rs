@@ -76,16 +76,19 @@ fn kubelet() -> impl Strategy<Value = KubeletFacts> {
         mems,
     });
     let cgroups = (text(), vec(cgroup, 0..3)).prop_map(|(uid, containers)| PodCgroups { uid, containers });
-    let policies = (reading(text()), reading(text()), reading(text()));
+    let policies = (reading(text()), reading(text()), reading(text()), reading(numbers()));
     let lists = (reading(vec(device, 0..3)), reading(vec(pod, 0..3)), reading(vec(cgroups, 0..3)));
     (policies, lists).prop_map(
-        |((cpu_manager, topology_manager, memory_manager), (devices, pods, cgroups))| KubeletFacts {
-            cpu_manager,
-            topology_manager,
-            memory_manager,
-            devices,
-            pods,
-            cgroups,
+        |((cpu_manager, topology_manager, memory_manager, reserved_cpus), (devices, pods, cgroups))| {
+            KubeletFacts {
+                cpu_manager,
+                topology_manager,
+                memory_manager,
+                reserved_cpus,
+                devices,
+                pods,
+                cgroups,
+            }
         },
     )
 }

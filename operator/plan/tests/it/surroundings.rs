@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 use engine_spec::{ModelShape, NamedShape};
 use fathom_crds::InferenceCluster;
 use fathom_crds::conditions::Reason;
-use node_facts::{GpuHealth, NodeFacts, Reading};
+use node_facts::{GpuHealth, KubeletFacts, NodeFacts, Reading};
 use operator_plan::{
     NodeState, PlanInput, Planned, Present, RejectReason, ReplicaPlan, Surroundings, Taint, Taken, check,
     placement_inputs, plan,
 };
 
-use crate::machines::{GIB, large, machine, needle, object};
+use crate::machines::{GIB, Numa, large, machine, needle, object};
 
 const STORY: &str = "prefill: {gpus: 4}\n  decode: {gpus: 4}";
 
@@ -291,4 +291,29 @@ fn of_two_pods_of_a_replica_the_one_that_runs_counts() {
     present.insert(0, waiting);
     let again = planned(&cluster, &facts, &Surroundings { nodes: all, present, ..Surroundings::default() });
     assert_eq!(again.plan.replicas, first.plan.replicas);
+}
+
+/// Two machines whose kubelets each keep one of two CPUs for the system: a replica that needs a CPU of its own NUMA node
+/// goes where there is one to give.
+#[test]
+fn cpus_that_a_kubelet_keeps_for_the_system_are_left_out() {
+    let small = Numa { gpus: 4, gpu_gib: 96, cpus: 1, memory_gib: 256 };
+    let mut facts = [machine("n1", &[small; 2]), machine("n2", &[small; 2])];
+    for (facts, reserved) in facts.iter_mut().zip([1, 0]) {
+        let unread = || Reading::Absent("not asked".to_owned());
+        facts.kubelet = Reading::Value(KubeletFacts {
+            cpu_manager: unread(),
+            topology_manager: unread(),
+            memory_manager: unread(),
+            reserved_cpus: Reading::Value(vec![reserved]),
+            devices: Reading::Absent("not asked".to_owned()),
+            pods: Reading::Absent("not asked".to_owned()),
+            cgroups: Reading::Absent("not asked".to_owned()),
+        });
+    }
+    let cluster = flash("prefill: {gpus: 4, cpus: 1}\n  decode: {gpus: 4, cpus: 1}");
+    let planned = planned(&cluster, &facts, &Surroundings::default());
+    let places: Vec<_> =
+        planned.plan.replicas.iter().map(|r| (r.node.as_str(), r.numa_node, r.cpus.as_slice())).collect();
+    assert_eq!(places, [("n1", Some(0), &[0][..]), ("n2", Some(1), &[1][..])]);
 }
