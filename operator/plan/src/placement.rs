@@ -8,6 +8,8 @@ mod assign;
 mod count;
 mod fit;
 
+use std::collections::BTreeSet;
+
 use engine_spec::Role;
 use fathom_crds::conditions::Reason;
 use fathom_crds::inference_cluster::NumaMode;
@@ -92,18 +94,19 @@ pub(crate) fn place<'r>(
         );
         return Vec::new();
     }
-    if let Ok(counts) = count::counts(&fits(rooms, demands, true), demands) {
-        reject_unfit(rooms, demands, &fits(rooms, demands, false), report);
-        return assign::assign(rooms, demands, &counts);
-    }
-    let fits = fits(rooms, demands, false);
-    reject_unfit(rooms, demands, &fits, report);
-    match count::counts(&fits, demands) {
-        Ok(counts) => assign::assign(rooms, demands, &counts),
+    let fits_together = fits(rooms, demands, false);
+    reject_unfit(rooms, demands, &fits_together, report);
+    let apart = count::counts(&fits(rooms, demands, true), demands);
+    match apart.or_else(|_| count::counts(&fits_together, demands)) {
+        Ok(counts) => {
+            let placements = assign::assign(rooms, demands, &counts);
+            note_spare(rooms, demands, &fits_together, &placements, report);
+            placements
+        }
         Err(most) => {
             let on = if rooms.iter().any(|room| room.numa_node.is_some()) { "NUMA node" } else { "node" };
             report.refuse(reason_of(rooms), shortage(demands, &most, on));
-            reject_taken(rooms, demands, &fits, &most, report);
+            reject_taken(rooms, demands, &fits_together, &most, report);
             Vec::new()
         }
     }
@@ -111,6 +114,33 @@ pub(crate) fn place<'r>(
 
 fn fits<'r>(rooms: &'r [Room<'r>], demands: &'r [Demand], apart: bool) -> Vec<Fit<'r>> {
     rooms.iter().map(|room| Fit::new(room, demands, apart)).collect()
+}
+
+/// Nodes that could have been chosen too.
+fn note_spare(
+    rooms: &[Room<'_>],
+    demands: &[Demand],
+    fits: &[Fit<'_>],
+    placements: &[Placement<'_>],
+    report: &mut Report,
+) {
+    const NAMED: usize = 3;
+    let used: BTreeSet<&str> = placements.iter().map(|placed| placed.room.facts.node.as_str()).collect();
+    let fitting =
+        rooms.iter().zip(fits).filter(|(_, fit)| (0..demands.len()).any(|role| fit.alone(role) > 0));
+    let spare: BTreeSet<&str> =
+        fitting.map(|(room, _)| room.facts.node.as_str()).filter(|node| !used.contains(node)).collect();
+    if spare.is_empty() {
+        return;
+    }
+    report.note(|| {
+        let names: Vec<&str> = spare.iter().copied().take(NAMED).collect();
+        let more = match spare.len().saturating_sub(NAMED) {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        format!("{}{more} would do as well: nodes are taken in the order of their names", names.join(", "))
+    });
 }
 
 /// Why nothing fits: the facts, if there are no others, or else the rooms.

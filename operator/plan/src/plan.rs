@@ -123,6 +123,7 @@ pub fn plan(input: &PlanInput<'_>) -> Planned {
     let mut report = Report::default();
     let context_tokens = size::context_tokens(input);
     let kept = keep::kept(input);
+    report.kept = u32::try_from(kept.len()).unwrap_or(u32::MAX);
     let demands = size::demands(input, &kept, &mut report);
     let rooms = placement::rooms_for(input, &demands, &kept, &mut report);
     let placements = placement::place(&rooms, &demands, &mut report);

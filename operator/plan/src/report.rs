@@ -39,6 +39,9 @@ pub struct Report {
     pub sizes: Vec<SizeReport>,
     /// Why the spec fits nowhere; empty for a plan that can be carried out.
     pub refusals: Vec<Refusal>,
+    /// Replicas that run and stay where they are. Places are looked at for the others alone.
+    #[serde(default)]
+    pub kept: u32,
     /// Places that could not take a replica, at most 32.
     pub rejected: Vec<Rejected>,
     pub rejected_total: u32,

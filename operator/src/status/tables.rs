@@ -31,8 +31,14 @@ pub(super) fn plan(
 ) -> PlanStatus {
     let report = &planned.report;
     let replicas = planned.plan.replicas.iter().take(MAX_REPLICAS);
+    let replicas = replicas.map(|replica| replica_status(observed, running, replica, before)).collect();
+    // Where all stay no place was looked at: what was said when they were placed is still why they are there.
+    let all_stay = report.kept > 0 && report.kept as usize == planned.plan.replicas.len();
+    if let Some(told) = before.plan.as_ref().filter(|_| all_stay) {
+        return PlanStatus { replicas, ..told.clone() };
+    }
     PlanStatus {
-        replicas: replicas.map(|replica| replica_status(observed, running, replica, before)).collect(),
+        replicas,
         rejected: report.rejected.iter().take(MAX_REJECTED).map(rejected).collect(),
         rejected_total: i32::try_from(report.rejected_total).unwrap_or(i32::MAX),
         notes: report.notes.iter().take(MAX_NOTES).cloned().collect(),

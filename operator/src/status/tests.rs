@@ -385,6 +385,30 @@ fn at_most_32_rejected_places_are_listed_and_all_are_counted() {
     assert!(table.rejected_total >= 100, "{}", table.rejected_total);
 }
 
+/// Pods that run are not placed anew; why they are where they are is told as long as they stay.
+#[test]
+fn the_reasons_of_a_decision_stay_as_long_as_what_was_decided() {
+    let mut world = World::story();
+    let small = node_facts::NodeFacts {
+        node: "small".to_owned(),
+        gpus: node_facts::Reading::Value(vec![]),
+        ..world.facts[0].clone()
+    };
+    world.facts.push(small);
+    world.planned = plan(&world.cluster, &world.facts);
+    world.before = world.status();
+    let told = world.before.plan.clone().unwrap();
+    assert!(told.rejected.iter().any(|rejected| rejected.node == "small"), "{told:?}");
+
+    world.planned.report.rejected.clear();
+    world.planned.report.rejected_total = 0;
+    world.planned.report.kept = u32::try_from(world.planned.plan.replicas.len()).unwrap();
+    assert_eq!(world.status().plan.unwrap().rejected, told.rejected);
+    // One of two is placed anew: only what was looked at for it counts.
+    world.planned.report.kept = 1;
+    assert_eq!(world.status().plan.unwrap().rejected_total, 0);
+}
+
 #[test]
 fn no_condition_is_without_a_sentence() {
     let mut worlds = vec![World::story()];

@@ -78,8 +78,8 @@ impl Display for QueueLimit {
 
 impl Display for Report {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let Report { sizes, refusals, rejected, rejected_total, host_cache, notes, notes_total } = self;
-        writeln!(f, "report: {rejected_total} rejected, {notes_total} notes")?;
+        let Report { sizes, refusals, kept, rejected, rejected_total, host_cache, notes, notes_total } = self;
+        writeln!(f, "report: {kept} kept, {rejected_total} rejected, {notes_total} notes")?;
         for SizeReport { role, replicas, gpus, weight_bytes_per_rank, gpu_memory_bytes, memory_bytes } in
             sizes
         {
