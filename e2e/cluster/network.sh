@@ -28,8 +28,9 @@ network_start() {
 network_worker() { # NAME INDEX
     local name=$1 index=$2 worker plane address
     worker=$(<"$STATE/pids/$name") plane=$(<"$STATE/pids/control-plane") address=$(worker_address "$2")
-    nsenter --target "$plane" --net ip link add "$name" type veth peer name eth0 netns "$worker"
-    nsenter --target "$plane" --net ip link set "$name" master fathom up
+    # ip takes "a" for "address" and "b" for "broadcast", unless it is told that a name follows.
+    nsenter --target "$plane" --net ip link add name "$name" type veth peer name eth0 netns "$worker"
+    nsenter --target "$plane" --net ip link set dev "$name" master fathom up
     nsenter --target "$worker" --net sh -c "
         ip link set lo up
         ip addr add $address/24 dev eth0

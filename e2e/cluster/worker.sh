@@ -149,4 +149,6 @@ kubelet_mode() { # CPU
     [ -n "$1" ] || return 0
     local others; others=$(seq 0 $(($(nproc --all) - 1)) | grep -vx "$1" | paste -sd,)
     printf 'cpuManagerPolicy: static\ntopologyManagerPolicy: single-numa-node\nreservedSystemCPUs: "%s"\n' "$others"
+    # Its one CPU is whole only as long as nobody else asks for a part: who can run elsewhere does.
+    echo 'registerWithTaints: [{key: one-exclusive-cpu, effect: PreferNoSchedule}]'
 }

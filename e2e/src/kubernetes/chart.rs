@@ -7,7 +7,7 @@ use anyhow::{Context, ensure};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use super::api::{CLUSTERS, DAEMON_SETS, DEFINITIONS, DEPLOYMENTS};
+use super::api::{CLUSTERS, DAEMON_SETS, DEFINITIONS, DEPLOYMENTS, LEASES, PODS, SECRETS};
 use super::{Kubernetes, SYSTEM, run};
 
 /// The chart of this checkout.
@@ -206,7 +206,14 @@ pub fn remove_all(kubernetes: &Kubernetes) -> anyhow::Result<()> {
     }
     uninstall()?;
     kubernetes.api.delete(DEFINITIONS, "", "inferenceclusters.fathom.dev", None)?;
-    kubernetes.wait("the definition to go", Duration::from_secs(60), &[], || {
-        Ok(kubernetes.api.find(DEFINITIONS, "", "inferenceclusters.fathom.dev")?.is_none().then_some(()))
-    })
+    // The release is gone before its last pod is; the Lease and the Secrets are the operator's own.
+    kubernetes.wait("definition and pods to go", Duration::from_secs(60), &[], || {
+        let definition = kubernetes.api.find(DEFINITIONS, "", "inferenceclusters.fathom.dev")?;
+        let pods = kubernetes.api.list(PODS, SYSTEM, "app.kubernetes.io/name=fathom")?;
+        Ok((definition.is_none() && pods.is_empty()).then_some(()))
+    })?;
+    for secret in ["fathom-node-agent-ca", "fathom-node-agent-tls"] {
+        kubernetes.api.delete(SECRETS, SYSTEM, secret, None)?;
+    }
+    kubernetes.api.delete(LEASES, SYSTEM, "fathom-operator", None)
 }

@@ -84,8 +84,11 @@ impl<'n, 'k> ClientPod<'n, 'k> {
     /// # Errors
     /// When the pod cannot be asked.
     pub fn reaches(&self, host: &str, port: u16) -> anyhow::Result<bool> {
-        let script =
-            format!("if /bin/busybox nc -z -w 3 {host} {port}; then echo open; else echo closed; fi");
+        // A server that says nothing at the end of input is left after a while: it was reached (143: ended by timeout).
+        let script = format!(
+            "/bin/busybox timeout 6 /bin/busybox nc -w 3 {host} {port} </dev/null >/dev/null; \
+             case $? in 0|124|143) echo open;; 1) echo closed;; *) echo $?;; esac"
+        );
         match self.busybox(&["sh", "-c", &script])?.trim() {
             "open" => Ok(true),
             "closed" => Ok(false),

@@ -17,7 +17,7 @@ pub enum Shape {
     Story,
     /// Three workers of different scenes.
     ThreeScenes,
-    /// Two workers whose kubelets align GPUs and CPUs, one exclusive CPU each.
+    /// Two workers whose kubelets align GPUs and CPUs, one exclusive CPU each, and one for everything else.
     Kubelet,
 }
 
@@ -28,7 +28,7 @@ impl Shape {
             Shape::Plain => &[],
             Shape::Story => &["--scene", "story"],
             Shape::ThreeScenes => &["--scene", "story,one-socket,no-gpu"],
-            Shape::Kubelet => &["--worker", "a:kubelet=0", "--worker", "b:kubelet=1"],
+            Shape::Kubelet => &["--worker", "a:kubelet=0", "--worker", "b:kubelet=1", "--worker", "c:no-gpu"],
         }
     }
 
@@ -38,7 +38,7 @@ impl Shape {
             Shape::Plain => &[("-", "-")],
             Shape::Story => &[("story", "-")],
             Shape::ThreeScenes => &[("story", "-"), ("one-socket", "-"), ("no-gpu", "-")],
-            Shape::Kubelet => &[("story", "0"), ("story", "1")],
+            Shape::Kubelet => &[("story", "0"), ("story", "1"), ("no-gpu", "-")],
         }
     }
 }
@@ -66,7 +66,13 @@ pub(super) fn values() -> anyhow::Result<&'static [&'static str]> {
         recorded == 0 || recorded == workers.len(),
         "tests need all workers of recorded machines, or none"
     );
-    Ok(if recorded == 0 { &[] } else { &["nodeAgent.scene=/var/lib/fathom-scene"] })
+    // A kubelet that gives out one CPU has nothing left for an agent that asks for a part.
+    let whole = workers.iter().any(|(_, cpu)| cpu != "-");
+    Ok(match (recorded, whole) {
+        (0, _) => &[],
+        (_, false) => &["nodeAgent.scene=/var/lib/fathom-scene"],
+        (_, true) => &["nodeAgent.scene=/var/lib/fathom-scene", "nodeAgent.resources.requests.cpu=0m"],
+    })
 }
 
 /// Makes sure that a cluster of `shape` runs. One of another shape is replaced only if `FATHOM_CLUSTER_RESHAPE` is set,

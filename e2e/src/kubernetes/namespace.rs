@@ -30,7 +30,8 @@ impl Level {
     }
 }
 
-/// Dropped, it is deleted; after a failed test it stays to be looked at, and the next run deletes it first.
+/// Dropped, it is deleted: what it holds would be missing to the next test. With `FATHOM_KEEP=1` it stays after a failed
+/// test to be looked at, and the next run deletes it first.
 #[derive(Debug)]
 pub struct Namespace<'k> {
     pub name: String,
@@ -291,7 +292,7 @@ impl<'k> Namespace<'k> {
 
 impl Drop for Namespace<'_> {
     fn drop(&mut self) {
-        if std::thread::panicking() {
+        if std::thread::panicking() && std::env::var_os("FATHOM_KEEP").is_some() {
             eprintln!("namespace {} is left to be looked at", self.name);
         } else if let Err(error) = self.kubernetes.api.delete(NAMESPACES, "", &self.name, None) {
             eprintln!("deleting namespace {}: {error:#}", self.name);

@@ -31,7 +31,7 @@ fn engines_run_on_the_cpus_of_the_plan_and_memory_is_bound_where_that_is_allowed
         assert_eq!(achieved["cpus"]["state"], "Achieved", "{level:?}: {replica}");
         let bound = achieved["memory"]["state"].as_str().unwrap_or("NotAsked");
         assert_eq!(bound, memory, "{level:?}: {replica}");
-        let pod = &engines["needle-decode-0"];
+        let pod = &engines["needle-unified-0"];
         let cpus = process::engine_status(&pod.uid, "Cpus_allowed_list").unwrap();
         assert_eq!(json!(cpus), replica["cpus"], "the kernel lets {} use {cpus}", pod.name);
         assert!(cpus.parse::<u32>().is_ok(), "more than one CPU: {cpus}");

@@ -1,13 +1,15 @@
-//! Kubelet mode: device plugin, static CPU manager, topology manager. Workers a and b give out one real CPU each.
+//! Kubelet mode: device plugin, static CPU manager, topology manager. Workers a and b give out one real CPU each, which
+//! their scene has on NUMA node 0 (a) and 1 (b).
 
 use std::time::Duration;
 
 use e2e::kubernetes::api::PODS;
+use e2e::kubernetes::chart;
 use e2e::kubernetes::objects::needle;
 use e2e::kubernetes::{Kubernetes, Level, Namespace, Shape};
 use serde_json::{Value, json};
 
-use crate::READY;
+use crate::{READY, SOON};
 
 fn aligned(name: &str, gpus: u32) -> Value {
     needle(name, |spec| {
@@ -45,38 +47,52 @@ fn the_kubelet_gives_gpus_and_cpu_of_one_numa_node_and_the_status_says_which() {
     assert_eq!(namespace.condition("flash", "PlacementSatisfied").unwrap().unwrap().status, "True");
 }
 
-/// A36, A37: the kubelet refuses for good, so replacements are few, and the object says what would fit.
+/// A36, A37: the kubelet refuses for good, so replacements are few, and the object says what would fit. The planner knows
+/// what a kubelet gave to whom, so it is the agents' silence that lets it ask for what cannot be had.
 #[test]
 #[ignore = "slow: `./dev test slow`"]
 fn a_topology_that_the_kubelet_refuses_is_reported_and_never_loops() {
     let kubernetes = Kubernetes::with_fathom(Shape::Kubelet).unwrap();
     let namespace = Namespace::create(&kubernetes, "affinity", Level::Restricted).unwrap();
-    // Strangers hold two GPUs of each NUMA node's four, so that six are free and no node has four.
-    for (index, worker) in e2e::kubernetes::images::workers().unwrap().iter().enumerate() {
-        stranger(&namespace, &format!("stranger-{index}"), worker, 6);
+    chart::upgrade(&kubernetes, &["nodeAgent.nodeSelector.nowhere=here"]).unwrap();
+    // Strangers hold the four GPUs beside the one CPU; the four that are free have none beside them. The kubelet gives
+    // GPUs of the lowest NUMA node to who asks for no whole CPU, and worker b has its CPU on the other.
+    let held = ["a-0", "b-0", "b-1"];
+    for name in held {
+        stranger(&namespace, name, &name[..1], 4);
+        namespace
+            .wait(&format!("stranger {name} to run"), READY, || {
+                let pod = kubernetes.api.get(PODS, &namespace.name, name)?;
+                Ok((pod["status"]["phase"] == "Running").then_some(()))
+            })
+            .unwrap();
     }
+    kubernetes.api.delete(PODS, &namespace.name, "b-0", Some(0)).unwrap();
+
     namespace.apply(&aligned("flash", 4)).unwrap();
-    let trouble = namespace
-        .wait("a refusal that names the topology", READY, || {
-            let planned = namespace.condition("flash", "Planned")?;
-            let degraded = namespace.condition("flash", "Degraded")?;
-            let told = |c: &e2e::kubernetes::namespace::Condition| {
-                c.reason == "TopologyRejected" || c.reason == "NotFeasible"
-            };
-            Ok(degraded.filter(told).or(planned.filter(told)))
-        })
-        .unwrap();
-    println!("{trouble:?}");
-    let count =
-        || namespace.pods("fathom.dev/cluster=flash").unwrap().iter().filter(|p| p.role != "router").count();
-    let before = count();
-    assert!(before <= 6, "{before} engine pods");
+    let rejected =
+        namespace.wait_condition("flash", "Degraded", "True", "TopologyRejected", SOON * 2).unwrap();
+    assert!(rejected.message.contains("TopologyAffinityError"), "{}", rejected.message);
+    let engines = || {
+        namespace
+            .pods("fathom.dev/cluster=flash")
+            .map(|pods| pods.into_iter().filter(|p| p.role != "router").count())
+    };
     namespace
         .holds_for(Duration::from_secs(20), || {
-            let now = count();
-            Ok((now > before).then(|| format!("{before} engine pods became {now}")))
+            let now = engines()?;
+            Ok((now > 6).then(|| format!("{now} engine pods")))
         })
         .unwrap();
+
+    // The agents back, the plan knows better, and says what would fit.
+    chart::upgrade(&kubernetes, &[]).unwrap();
+    let planned = namespace.wait_condition("flash", "Planned", "False", "NotFeasible", READY).unwrap();
+    assert!(planned.message.contains("4 GPUs on one NUMA node"), "{}", planned.message);
+    for name in ["a-0", "b-1"] {
+        kubernetes.api.delete(PODS, &namespace.name, name, Some(0)).unwrap();
+    }
+    namespace.wait_ready("flash", READY * 3).unwrap();
 }
 
 fn stranger(namespace: &Namespace<'_>, name: &str, node: &str, gpus: u32) {

@@ -25,7 +25,7 @@ fn placement_is_right_on_three_different_machines_and_explained() {
     namespace.apply(&with_gpus("four", 4)).unwrap();
     namespace.wait_ready("four", READY).unwrap();
     // Four GPUs on one NUMA node: the story's machine alone has them.
-    assert_eq!(namespace.engines("four").unwrap()["four-decode-0"].node, workers[0]);
+    assert_eq!(namespace.engines("four").unwrap()["four-unified-0"].node, workers[0]);
     let explained = command_line::fathom_ok(&["explain", "four", "-n", &namespace.name]).unwrap();
     for worker in &workers {
         assert!(explained.contains(worker.as_str()), "{worker} is missing in\n{explained}");
@@ -42,7 +42,7 @@ fn a_strict_wish_that_no_machine_meets_stays_pending_with_the_reason() {
     object["spec"]["placement"]["numa"] = json!("Required");
     namespace.apply(&object).unwrap();
     let pending = namespace.wait_condition("six", "Planned", "False", "NotFeasible", SOON).unwrap();
-    assert!(pending.message.contains("of 6 GPUs"), "{}", pending.message);
+    assert!(pending.message.contains("6 GPUs on one NUMA node"), "{}", pending.message);
     let status = namespace.cluster("six").unwrap()["status"].clone();
     let rejected = status["plan"]["rejected"].as_array().unwrap_or_else(|| panic!("{status}")).clone();
     for worker in images::workers().unwrap() {
