@@ -51,7 +51,6 @@ fn an_agent_answers_the_operator_and_refuses_everybody_else_with_a_reason() {
 
 /// A74: first the CA, then the certificate; what a new CA issued is shown only to those who have trusted it for a while.
 #[test]
-#[ignore = "slow: `./dev test slow`"]
 fn renewed_certificates_interrupt_no_call() {
     let kubernetes = Kubernetes::with_fathom(Shape::Plain).unwrap();
     let namespace = Namespace::create(&kubernetes, "certificates", Level::Restricted).unwrap();

@@ -17,7 +17,6 @@ fn on_one_cpu() -> Value {
 }
 
 #[test]
-#[ignore = "slow: `./dev test slow`"]
 fn engines_run_on_the_cpus_of_the_plan_and_memory_is_bound_where_that_is_allowed() {
     let kubernetes = Kubernetes::with_fathom(Shape::Plain).unwrap();
     for (level, memory) in [(Level::Privileged, "Achieved"), (Level::Restricted, "NotAsked")] {
@@ -41,7 +40,6 @@ fn engines_run_on_the_cpus_of_the_plan_and_memory_is_bound_where_that_is_allowed
 
 /// Where a restricted namespace forbids the capability, Required is refused before a pod is made.
 #[test]
-#[ignore = "slow: `./dev test slow`"]
 fn required_memory_binding_in_a_restricted_namespace_is_refused_with_what_to_do() {
     let kubernetes = Kubernetes::with_fathom(Shape::Plain).unwrap();
     let namespace = Namespace::create(&kubernetes, "no-capability", Level::Restricted).unwrap();

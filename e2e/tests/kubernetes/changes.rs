@@ -18,7 +18,6 @@ use crate::{READY, SOON};
 const OTHER_ENGINE: &str = "fathom.dev/fathom-engine:e2e-other";
 
 #[test]
-#[ignore = "slow: `./dev test slow`"]
 fn a_new_image_replaces_both_roles_and_revisions_never_pair_across() {
     let kubernetes = Kubernetes::with_fathom(Shape::Plain).unwrap();
     images::tag(images::ENGINE, OTHER_ENGINE).unwrap();
@@ -121,7 +120,6 @@ fn scaling_one_role_restarts_no_engine_pod() {
 
 /// The image an object got when it was made stays its image: another default touches nothing.
 #[test]
-#[ignore = "slow: `./dev test slow`"]
 fn an_operator_with_another_default_engine_restarts_nothing() {
     let kubernetes = Kubernetes::with_fathom(Shape::Plain).unwrap();
     images::tag(images::ENGINE, OTHER_ENGINE).unwrap();
@@ -208,7 +206,6 @@ fn an_object_at_zero_is_content_also_after_a_restart_of_the_operator() {
 
 /// A24: replicas and everything else of the spec belong to the user.
 #[test]
-#[ignore = "slow: `./dev test slow`"]
 fn the_operator_never_writes_a_spec() {
     let kubernetes = Kubernetes::with_fathom(Shape::Plain).unwrap();
     let namespace = Namespace::create(&kubernetes, "spec", Level::Restricted).unwrap();

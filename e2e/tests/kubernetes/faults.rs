@@ -14,25 +14,25 @@ use serde_json::json;
 use crate::{READY, SOON};
 
 #[test]
-#[ignore = "slow: `./dev test slow`"]
+#[ignore = "slow: builds another operator, `./dev images --failpoints`"]
 fn an_operator_that_dies_when_planned_leaves_nothing_half_done() {
     dies_at("planned");
 }
 
 #[test]
-#[ignore = "slow: `./dev test slow`"]
+#[ignore = "slow: builds another operator, `./dev images --failpoints`"]
 fn an_operator_that_dies_when_rendered_leaves_nothing_half_done() {
     dies_at("rendered");
 }
 
 #[test]
-#[ignore = "slow: `./dev test slow`"]
+#[ignore = "slow: builds another operator, `./dev images --failpoints`"]
 fn an_operator_that_dies_when_applied_leaves_nothing_half_done() {
     dies_at("applied");
 }
 
 #[test]
-#[ignore = "slow: `./dev test slow`"]
+#[ignore = "slow: builds another operator, `./dev images --failpoints`"]
 fn an_operator_that_dies_when_status_is_written_leaves_nothing_half_done() {
     dies_at("status");
 }
@@ -122,13 +122,11 @@ fn named(pods: &BTreeMap<String, PodState>) -> Vec<(&str, &str, u64)> {
 
 /// A66: every watch breaks with it.
 #[test]
-#[ignore = "slow: `./dev test slow`"]
 fn an_api_server_that_restarts_is_found_again() {
     survives("api-restart", Shape::Plain, |kubernetes, _| faults::restart_api_server(kubernetes).unwrap());
 }
 
 #[test]
-#[ignore = "slow: `./dev test slow`"]
 fn a_killed_operator_is_replaced_and_takes_over() {
     survives("operator-kill", Shape::Plain, |kubernetes, _| {
         let before = faults::uids(kubernetes, OPERATOR).unwrap();
@@ -139,7 +137,6 @@ fn a_killed_operator_is_replaced_and_takes_over() {
 
 /// Stale facts place nothing new; what runs stays, and new facts are taken up by themselves.
 #[test]
-#[ignore = "slow: `./dev test slow`"]
 fn a_killed_agent_restarts_no_engine_pod() {
     survives("agent-kill", Shape::Plain, |kubernetes, namespace| {
         let before = faults::uids(kubernetes, AGENT).unwrap();
@@ -184,7 +181,6 @@ fn facts_that_grow_stale_restart_no_engine_pod() {
 
 /// A cordoned node keeps its pods, and takes no new ones.
 #[test]
-#[ignore = "slow: `./dev test slow`"]
 fn a_cordoned_node_keeps_what_runs_and_takes_nothing_new() {
     let kubernetes = Kubernetes::with_fathom(Shape::Plain).unwrap();
     let namespace = Namespace::create(&kubernetes, "cordon", Level::Restricted).unwrap();
@@ -205,7 +201,6 @@ fn a_cordoned_node_keeps_what_runs_and_takes_nothing_new() {
 }
 
 #[test]
-#[ignore = "slow: the node object and its pods go and come back"]
 fn a_deleted_node_is_replanned_when_it_is_back() {
     let kubernetes = Kubernetes::with_fathom(Shape::Plain).unwrap();
     let namespace = Namespace::create(&kubernetes, "node", Level::Restricted).unwrap();

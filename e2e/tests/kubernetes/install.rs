@@ -91,7 +91,6 @@ fn an_upgrade_restarts_no_engine_pod() {
 
 /// Uninstalling removes the operator and no object; installed again, it takes over what runs.
 #[test]
-#[ignore = "slow: `./dev test slow`"]
 fn uninstall_keeps_what_runs_and_a_second_install_takes_it_over() {
     let kubernetes = Kubernetes::with_fathom(Shape::Plain).unwrap();
     let namespace = Namespace::create(&kubernetes, "uninstall", Level::Restricted).unwrap();

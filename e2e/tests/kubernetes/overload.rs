@@ -14,7 +14,6 @@ use crate::READY;
 const QUEUE: usize = 4;
 
 #[test]
-#[ignore = "slow: `./dev test slow`"]
 fn every_request_of_a_burst_ends_served_or_refused_with_a_time_to_come_back() {
     let kubernetes = Kubernetes::with_fathom(Shape::Plain).unwrap();
     let namespace = Namespace::create(&kubernetes, "overload", Level::Restricted).unwrap();

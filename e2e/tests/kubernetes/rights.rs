@@ -13,7 +13,6 @@ const OPERATOR: &str = "system:serviceaccount:fathom-system:fathom-operator";
 
 /// In one namespace instead of all, the operator works with Roles there.
 #[test]
-#[ignore = "slow: `./dev test slow`"]
 fn a_namespaced_operator_serves_its_namespace_and_no_other() {
     let kubernetes = Kubernetes::with_fathom(Shape::Plain).unwrap();
     let served = Namespace::create(&kubernetes, "served", Level::Restricted).unwrap();

@@ -41,7 +41,6 @@ fn claimed(namespace: &Namespace<'_>, pod: &str) -> BTreeSet<String> {
 }
 
 #[test]
-#[ignore = "slow: `./dev test slow`"]
 fn prefill_gets_the_gpus_of_numa_node_0_and_decode_those_of_node_1_as_planned() {
     let kubernetes = Kubernetes::with_fathom(Shape::Story).unwrap();
     let namespace = Namespace::create(&kubernetes, "story", Level::Privileged).unwrap();
@@ -80,7 +79,6 @@ fn prefill_gets_the_gpus_of_numa_node_0_and_decode_those_of_node_1_as_planned() 
 }
 
 #[test]
-#[ignore = "slow: `./dev test slow`"]
 fn required_binding_that_is_refused_leaves_pods_not_ready_saying_why_without_a_crash_loop() {
     let kubernetes = Kubernetes::with_fathom(Shape::Story).unwrap();
     let namespace = Namespace::create(&kubernetes, "strict", Level::Privileged).unwrap();
@@ -99,7 +97,6 @@ fn required_binding_that_is_refused_leaves_pods_not_ready_saying_why_without_a_c
 }
 
 #[test]
-#[ignore = "slow: `./dev test slow`"]
 fn a_gpu_that_a_stranger_holds_is_planned_around_or_waited_for() {
     let kubernetes = Kubernetes::with_fathom(Shape::Story).unwrap();
     let namespace = Namespace::create(&kubernetes, "stranger", Level::Privileged).unwrap();
@@ -122,7 +119,6 @@ fn a_gpu_that_a_stranger_holds_is_planned_around_or_waited_for() {
 }
 
 #[test]
-#[ignore = "slow: `./dev test slow`"]
 fn a_gpu_that_vanishes_degrades_the_object_and_leaves_the_running_pod() {
     let kubernetes = Kubernetes::with_fathom(Shape::Story).unwrap();
     let namespace = Namespace::create(&kubernetes, "gpu-lost", Level::Privileged).unwrap();

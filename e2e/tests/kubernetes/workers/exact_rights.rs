@@ -42,7 +42,6 @@ const MUTABLE: [Resource; 7] =
 /// A26, A27: a life of an object with everything that makes the operator call the API: claims, budgets, children of an
 /// older operator, a status, an object that does not decode, events, a damaged certificate.
 #[test]
-#[ignore = "slow: `./dev test slow`"]
 fn operator_and_agent_use_exactly_the_rights_that_the_chart_gives() {
     let kubernetes = Kubernetes::bare(Shape::Story).unwrap();
     chart::remove_all(&kubernetes).unwrap();

@@ -23,7 +23,6 @@ fn aligned(name: &str, gpus: u32) -> Value {
 }
 
 #[test]
-#[ignore = "slow: `./dev test slow`"]
 fn the_kubelet_gives_gpus_and_cpu_of_one_numa_node_and_the_status_says_which() {
     let kubernetes = Kubernetes::with_fathom(Shape::Kubelet).unwrap();
     let namespace = Namespace::create(&kubernetes, "kubelet", Level::Restricted).unwrap();
@@ -50,7 +49,6 @@ fn the_kubelet_gives_gpus_and_cpu_of_one_numa_node_and_the_status_says_which() {
 /// A36, A37: the kubelet refuses for good, so replacements are few, and the object says what would fit. The planner knows
 /// what a kubelet gave to whom, so it is the agents' silence that lets it ask for what cannot be had.
 #[test]
-#[ignore = "slow: `./dev test slow`"]
 fn a_topology_that_the_kubelet_refuses_is_reported_and_never_loops() {
     let kubernetes = Kubernetes::with_fathom(Shape::Kubelet).unwrap();
     let namespace = Namespace::create(&kubernetes, "affinity", Level::Restricted).unwrap();
@@ -105,7 +103,7 @@ fn stranger(namespace: &Namespace<'_>, name: &str, node: &str, gpus: u32) {
             "containers": [{
                 "name": "box", "image": "fathom.dev/box:1", "command": ["/bin/busybox", "sleep", "100000"],
                 "securityContext": {"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}},
-                "resources": {"limits": {"nvidia.com/gpu": gpus, "memory": "16Mi", "cpu": "10m"}},
+                "resources": {"limits": {"nvidia.com/gpu": gpus, "memory": "16Mi"}},
             }],
         },
     });

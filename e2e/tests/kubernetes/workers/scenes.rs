@@ -17,7 +17,6 @@ fn with_gpus(name: &str, gpus: u32) -> Value {
 }
 
 #[test]
-#[ignore = "slow: `./dev test slow`"]
 fn placement_is_right_on_three_different_machines_and_explained() {
     let kubernetes = Kubernetes::with_fathom(Shape::ThreeScenes).unwrap();
     let namespace = Namespace::create(&kubernetes, "scenes", Level::Privileged).unwrap();
@@ -34,7 +33,6 @@ fn placement_is_right_on_three_different_machines_and_explained() {
 }
 
 #[test]
-#[ignore = "slow: `./dev test slow`"]
 fn a_strict_wish_that_no_machine_meets_stays_pending_with_the_reason() {
     let kubernetes = Kubernetes::with_fathom(Shape::ThreeScenes).unwrap();
     let namespace = Namespace::create(&kubernetes, "too-strict", Level::Privileged).unwrap();
