@@ -70,9 +70,20 @@ pub fn record_name(cluster: &str, spec: &InferenceClusterSpec, image: &str) -> S
     Data::new(spec, image).name(cluster)
 }
 
-/// Reads a ControllerRevision back.
+/// Turns what a ControllerRevision records into one text: as a tree in memory it takes ten times as much.
+pub fn compact(revision: &mut ControllerRevision) {
+    if let Some(RawExtension(data)) = &mut revision.data
+        && !data.is_string()
+    {
+        *data = data.to_string().into();
+    }
+}
+
+/// Reads a ControllerRevision back, compacted or not.
 pub fn recorded(revision: &ControllerRevision) -> Option<Recorded> {
-    let Data { spec, image } = serde_json::from_value(revision.data.as_ref()?.0.clone()).ok()?;
+    let RawExtension(data) = revision.data.as_ref()?;
+    let data = data.as_str().map_or_else(|| serde_json::from_value(data.clone()), serde_json::from_str);
+    let Data { spec, image } = data.ok()?;
     let label = revision.metadata.labels.as_ref().and_then(|labels| labels.get(n::LABEL_REVISION));
     Some(Recorded {
         spec,

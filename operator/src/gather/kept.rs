@@ -5,15 +5,17 @@
 use std::sync::Arc;
 
 use fathom_crds::InferenceCluster;
-use k8s_openapi::api::apps::v1::{ControllerRevision, Deployment};
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Node, Pod, PodSpec, Service, ServiceAccount};
+use k8s_openapi::api::apps::v1::{ControllerRevision, Deployment, DeploymentSpec};
+use k8s_openapi::api::core::v1::{
+    ConfigMap, Namespace, Node, Pod, PodSpec, Service, ServiceAccount, ServiceSpec,
+};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceSlice};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::PartialObjectMeta;
-use operator_render::names::LABEL_OWNER_UID;
+use operator_render::names::{LABEL_COMPONENT, LABEL_OWNER_UID, LABEL_REPLICA, LABEL_REVISION, LABEL_ROLE};
 
 /// An object that a [`crate::gather::shelf::Shelf`] keeps.
 pub trait Kept: Send + Sync + 'static {
@@ -31,6 +33,9 @@ pub trait Kept: Send + Sync + 'static {
     }
 }
 
+/// Labels of children that some step reads.
+const READ_LABELS: [&str; 5] = [LABEL_OWNER_UID, LABEL_COMPONENT, LABEL_ROLE, LABEL_REPLICA, LABEL_REVISION];
+
 /// Metadata without what changes with every write. The generation stays: whether a Deployment's status speaks of its
 /// spec is told by it.
 fn prune_meta(meta: &mut ObjectMeta) {
@@ -38,6 +43,14 @@ fn prune_meta(meta: &mut ObjectMeta) {
     meta.resource_version = None;
     meta.self_link = None;
     meta.generate_name = None;
+}
+
+/// The same of a child, of which there are fifteen an object: a label says whose it is.
+fn prune_child(meta: &mut ObjectMeta) {
+    prune_meta(meta);
+    meta.owner_references = None;
+    meta.creation_timestamp = None;
+    meta.labels.get_or_insert_default().retain(|label, _| READ_LABELS.contains(&label.as_str()));
 }
 
 macro_rules! kept {
@@ -62,11 +75,16 @@ macro_rules! kept {
 
 kept!(Service, service => {
     service.status = None;
+    if let Some(spec) = service.spec.take() {
+        service.spec = Some(ServiceSpec { cluster_ip: spec.cluster_ip, ..ServiceSpec::default() });
+    }
+    prune_child(&mut service.metadata);
 });
 kept!(Deployment, deployment => {
-    if let Some(spec) = &mut deployment.spec {
-        spec.template = Default::default();
+    if let Some(spec) = deployment.spec.take() {
+        deployment.spec = Some(DeploymentSpec { replicas: spec.replicas, ..DeploymentSpec::default() });
     }
+    prune_child(&mut deployment.metadata);
     if let Some(status) = &mut deployment.status {
         status.collision_count = None;
         for condition in status.conditions.iter_mut().flatten() {
@@ -77,20 +95,29 @@ kept!(Deployment, deployment => {
 });
 kept!(PodDisruptionBudget, budget => {
     budget.status = None;
+    budget.spec = None;
+    prune_child(&mut budget.metadata);
 });
 kept!(NetworkPolicy, policy => {
     policy.spec = None;
+    prune_child(&mut policy.metadata);
 });
 kept!(ServiceAccount, account => {
     account.secrets = None;
+    prune_child(&mut account.metadata);
 });
 kept!(Role, role => {
     role.rules = None;
+    prune_child(&mut role.metadata);
 });
 kept!(RoleBinding, binding => {
     binding.subjects = None;
+    prune_child(&mut binding.metadata);
 });
-kept!(ControllerRevision, _revision => {});
+kept!(ControllerRevision, revision => {
+    operator_render::compact(revision);
+    prune_child(&mut revision.metadata);
+});
 kept!(ResourceClaim, claim => {
     if let Some(status) = &mut claim.status {
         status.devices = None;
@@ -106,6 +133,7 @@ kept!(ResourceSlice, slice => {
 });
 kept!(Pod, pod => {
     prune_pod(pod);
+    prune_child(&mut pod.metadata);
 });
 kept!(Node, node => {
     prune_node(node);
@@ -173,14 +201,14 @@ fn prune_node(node: &mut Node) {
 
 /// Metadata alone: kinds whose content nobody reads.
 macro_rules! kept_metadata {
-    ($kind:ty) => {
+    ($kind:ty, $prune:path) => {
         impl Kept for PartialObjectMeta<$kind> {
             fn meta(&self) -> &ObjectMeta {
                 &self.metadata
             }
 
             fn prune(&mut self) {
-                prune_meta(&mut self.metadata);
+                $prune(&mut self.metadata);
             }
 
             fn same(&self, other: &Self) -> bool {
@@ -190,8 +218,8 @@ macro_rules! kept_metadata {
     };
 }
 
-kept_metadata!(ConfigMap);
-kept_metadata!(Namespace);
+kept_metadata!(ConfigMap, prune_child);
+kept_metadata!(Namespace, prune_meta);
 
 /// An InferenceCluster as it is stored, or why it does not decode.
 #[derive(Debug, Clone)]
