@@ -34,7 +34,8 @@ pub(super) fn plan(
     let replicas = replicas.map(|replica| replica_status(observed, running, replica, before)).collect();
     // Where all stay no place was looked at: what was said when they were placed is still why they are there.
     let all_stay = report.kept > 0 && report.kept as usize == planned.plan.replicas.len();
-    if let Some(told) = before.plan.as_ref().filter(|_| all_stay) {
+    // A table without replicas tells of a wish that fitted nowhere.
+    if let Some(told) = before.plan.as_ref().filter(|told| all_stay && !told.replicas.is_empty()) {
         return PlanStatus { replicas, ..told.clone() };
     }
     PlanStatus {

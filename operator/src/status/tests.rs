@@ -404,6 +404,11 @@ fn the_reasons_of_a_decision_stay_as_long_as_what_was_decided() {
     world.planned.report.rejected_total = 0;
     world.planned.report.kept = u32::try_from(world.planned.plan.replicas.len()).unwrap();
     assert_eq!(world.status().plan.unwrap().rejected, told.rejected);
+    // After a wish that fitted nowhere was taken back, its reasons are no reasons for what runs.
+    let good = world.before.clone();
+    world.before.plan.as_mut().unwrap().replicas.clear();
+    assert_eq!(world.status().plan.unwrap().rejected, []);
+    world.before = good;
     // One of two is placed anew: only what was looked at for it counts.
     world.planned.report.kept = 1;
     assert_eq!(world.status().plan.unwrap().rejected_total, 0);
