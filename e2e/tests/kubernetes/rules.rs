@@ -50,7 +50,7 @@ fn every_rule_refuses_its_bad_example_with_a_sentence() {
     let namespace = Namespace::create(&kubernetes, "rules", Level::Restricted).unwrap();
     for (change, sentence) in REFUSED {
         let change: Value = serde_json::from_str(change).unwrap();
-        let object = needle("bad", |spec| merge(spec, &change)).unwrap();
+        let object = needle("bad", |spec| json_patch::merge(spec, &change)).unwrap();
         let answer = namespace.try_apply(&object).unwrap();
         assert!(answer.status == 422 || answer.status == 400, "{change}: {} {}", answer.status, answer.text);
         assert!(answer.sentence().contains(sentence), "{change}: {}", answer.sentence());
@@ -114,22 +114,4 @@ pub(crate) fn store_quantum(namespace: &Namespace<'_>, name: &str, shipped: &Val
     });
     api.patch(DEFINITIONS, "", DEFINITION, Patch::Json, &replace(&modes)).unwrap();
     stored.unwrap();
-}
-
-/// An RFC 7386 merge, as the API server's.
-fn merge(target: &mut Value, patch: &Value) {
-    let Value::Object(changes) = patch else {
-        *target = patch.clone();
-        return;
-    };
-    if !target.is_object() {
-        *target = json!({});
-    }
-    for (key, change) in changes {
-        if change.is_null() {
-            target.as_object_mut().unwrap().remove(key);
-        } else {
-            merge(&mut target[key.as_str()], change);
-        }
-    }
 }

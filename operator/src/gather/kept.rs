@@ -53,8 +53,9 @@ fn prune_child(meta: &mut ObjectMeta) {
     meta.labels.get_or_insert_default().retain(|label, _| READ_LABELS.contains(&label.as_str()));
 }
 
+/// A kind, what becomes of its metadata, and of the rest.
 macro_rules! kept {
-    ($kind:ty, $object:ident => $prune:block) => {
+    ($kind:ty, $meta:path, $object:ident => $prune:block) => {
         impl Kept for $kind {
             fn meta(&self) -> &ObjectMeta {
                 &self.metadata
@@ -63,7 +64,7 @@ macro_rules! kept {
             fn prune(&mut self) {
                 let $object = self;
                 $prune
-                prune_meta(&mut $object.metadata);
+                $meta(&mut $object.metadata);
             }
 
             fn same(&self, other: &Self) -> bool {
@@ -73,18 +74,16 @@ macro_rules! kept {
     };
 }
 
-kept!(Service, service => {
+kept!(Service, prune_child, service => {
     service.status = None;
     if let Some(spec) = service.spec.take() {
         service.spec = Some(ServiceSpec { cluster_ip: spec.cluster_ip, ..ServiceSpec::default() });
     }
-    prune_child(&mut service.metadata);
 });
-kept!(Deployment, deployment => {
+kept!(Deployment, prune_child, deployment => {
     if let Some(spec) = deployment.spec.take() {
         deployment.spec = Some(DeploymentSpec { replicas: spec.replicas, ..DeploymentSpec::default() });
     }
-    prune_child(&mut deployment.metadata);
     if let Some(status) = &mut deployment.status {
         status.collision_count = None;
         for condition in status.conditions.iter_mut().flatten() {
@@ -93,37 +92,31 @@ kept!(Deployment, deployment => {
         }
     }
 });
-kept!(PodDisruptionBudget, budget => {
+kept!(PodDisruptionBudget, prune_child, budget => {
     budget.status = None;
     budget.spec = None;
-    prune_child(&mut budget.metadata);
 });
-kept!(NetworkPolicy, policy => {
+kept!(NetworkPolicy, prune_child, policy => {
     policy.spec = None;
-    prune_child(&mut policy.metadata);
 });
-kept!(ServiceAccount, account => {
+kept!(ServiceAccount, prune_child, account => {
     account.secrets = None;
-    prune_child(&mut account.metadata);
 });
-kept!(Role, role => {
+kept!(Role, prune_child, role => {
     role.rules = None;
-    prune_child(&mut role.metadata);
 });
-kept!(RoleBinding, binding => {
+kept!(RoleBinding, prune_child, binding => {
     binding.subjects = None;
-    prune_child(&mut binding.metadata);
 });
-kept!(ControllerRevision, revision => {
+kept!(ControllerRevision, prune_child, revision => {
     operator_render::compact(revision);
-    prune_child(&mut revision.metadata);
 });
-kept!(ResourceClaim, claim => {
+kept!(ResourceClaim, prune_meta, claim => {
     if let Some(status) = &mut claim.status {
         status.devices = None;
     }
 });
-kept!(ResourceSlice, slice => {
+kept!(ResourceSlice, prune_meta, slice => {
     for device in slice.spec.devices.iter_mut().flatten() {
         device.capacity = None;
         if let Some(attributes) = &mut device.attributes {
@@ -131,11 +124,10 @@ kept!(ResourceSlice, slice => {
         }
     }
 });
-kept!(Pod, pod => {
+kept!(Pod, prune_child, pod => {
     prune_pod(pod);
-    prune_child(&mut pod.metadata);
 });
-kept!(Node, node => {
+kept!(Node, prune_meta, node => {
     prune_node(node);
 });
 

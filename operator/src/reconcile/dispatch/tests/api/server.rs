@@ -105,7 +105,7 @@ impl Server {
             return failure(409, "Conflict", "the object has been modified");
         }
         let mut object = there.clone();
-        merge(&mut object, patch);
+        json_patch::merge(&mut object, patch);
         if object != there {
             self.store(key, "MODIFIED", object);
         }
@@ -169,24 +169,6 @@ impl Server {
             self.objects.remove(key);
         } else {
             self.objects.insert(key.clone(), object);
-        }
-    }
-}
-
-/// An RFC 7386 merge.
-fn merge(target: &mut Value, patch: &Value) {
-    let Value::Object(changes) = patch else {
-        *target = patch.clone();
-        return;
-    };
-    if !target.is_object() {
-        *target = json!({});
-    }
-    for (key, change) in changes {
-        if change.is_null() {
-            target.as_object_mut().unwrap().remove(key);
-        } else {
-            merge(&mut target[key.as_str()], change);
         }
     }
 }
