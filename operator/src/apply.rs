@@ -122,7 +122,7 @@ pub async fn apply(
         return Err(ApplyError::NoOwner);
     };
     for pod in &live.pods {
-        context.recent.forget(child::name(&pod.metadata));
+        context.recent.forget(pod.name());
     }
     let todo = steps::steps(desired, live, context.given, &context.recent.snapshot());
     let executor = Executor::new(context.client.clone(), namespace, uid, context.recent);

@@ -8,7 +8,6 @@ pub mod engines;
 pub(crate) mod fixtures;
 pub mod kept;
 pub mod ledger;
-pub mod pods;
 pub mod shelf;
 pub mod stores;
 pub mod streams;
@@ -146,17 +145,14 @@ impl Sources {
 
 /// The driver whose claims run already: slices may vanish for a while, and what runs stays as it is.
 fn running_driver(live: &Live) -> Option<ClaimDriver> {
-    live.claims.iter().find_map(|claim| {
-        let request = claim.spec.devices.as_ref()?.requests.as_ref()?.first()?;
-        let class = &request.exactly.as_ref()?.device_class_name;
-        Some(ClaimDriver { driver: class.clone(), device_class: class.clone() })
-    })
+    let class = live.claims.iter().find_map(|claim| claim.content.device_class.as_deref())?;
+    Some(ClaimDriver { driver: class.to_owned(), device_class: class.to_owned() })
 }
 
 /// The enforcement that this object's engine pods were made with, if they agree; why they were is no difference.
 pub fn running_enforcement(live: &Live) -> Option<Enforcement> {
-    let staying = live.pods.iter().filter(|pod| !pods::ending(pod) && !pods::ended(pod));
-    let mut found = staying.filter_map(|pod| operator_render::enforced(pod));
+    let staying = live.staying().filter(|pod| !pod.has_ended());
+    let mut found = staying.filter_map(|pod| pod.content.made_from.as_ref()?.enforcement.clone());
     let first = found.next()?;
     let alike =
         |other: Enforcement| (other.mode, other.bind_memory) == (first.mode.clone(), first.bind_memory);
@@ -165,9 +161,8 @@ pub fn running_enforcement(live: &Live) -> Option<Enforcement> {
 
 /// A pod whose claim is allocated has its place, whether it runs or not.
 fn present(ledger: &Ledger, uid: &str, live: &Live) -> Vec<Present> {
-    let names = |claim: &&Arc<k8s_openapi::api::resource::v1::ResourceClaim>| claims::is_allocated(claim);
-    let allocated: BTreeSet<&str> =
-        live.claims.iter().filter(names).filter_map(|claim| claim.metadata.name.as_deref()).collect();
+    let allocated = live.claims.iter().filter(|claim| claim.is_allocated());
+    let allocated: BTreeSet<&str> = allocated.map(|claim| claim.name()).collect();
     let mut present = ledger.present(uid);
     for (pod, entry) in &mut present {
         entry.holds |= allocated.contains(pod.as_str());

@@ -20,7 +20,7 @@ use serde_json::json;
 use tokio::sync::Semaphore;
 
 use crate::live::Live;
-use crate::status::pods;
+use crate::live::pod::LivePod;
 
 /// The object may have 1.5 MiB in etcd; a spec has some KiB.
 pub const MAX_BODY_BYTES: usize = 1 << 20;
@@ -144,20 +144,20 @@ fn answer(preview: Preview) -> PlanAnswer {
 /// of all that it is made from, stays.
 fn changes(desired: &Desired, live: &Live) -> Changes {
     let mut changes = Changes::default();
-    let engines = pods::staying(&live.pods).filter(|pod| !pod.is_router());
-    let mut left: Vec<&Pod> = engines.map(|pod| pod.pod).collect();
+    let engines = live.staying().filter(|pod| !pod.is_router());
+    let mut left: Vec<&LivePod> = engines.collect();
     for wanted in &desired.replicas {
         let name = wanted.pod.metadata.name.as_deref().unwrap_or_default();
-        let same = left.iter().position(|pod| pod.metadata.name.as_deref() == Some(name));
+        let same = left.iter().position(|pod| pod.name() == name);
         // Two names of one replica differ in what follows its last dash only.
-        let of_replica = |pod: &&Pod| replica_of(pod) == wanted.replica;
+        let of_replica = |pod: &&LivePod| replica_of(pod) == wanted.replica;
         if let Some(index) = same {
             left.remove(index);
             changes.kept.push(name.to_owned());
         } else if let Some(index) = left.iter().position(of_replica) {
             let old = left.remove(index);
             changes.replaced.push(Replaced {
-                pod: old.metadata.name.clone().unwrap_or_default(),
+                pod: old.name().to_owned(),
                 by: name.to_owned(),
                 because: because(old, &wanted.pod),
             });
@@ -165,24 +165,26 @@ fn changes(desired: &Desired, live: &Live) -> Changes {
             changes.created.push(name.to_owned());
         }
     }
-    changes.removed = left.into_iter().filter_map(|pod| pod.metadata.name.clone()).collect();
+    changes.removed = left.into_iter().map(|pod| pod.name().to_owned()).collect();
     changes
 }
 
 /// `flash-prefill-0` of `flash-prefill-0-ab12c`.
-fn replica_of(pod: &Pod) -> &str {
-    let name = pod.metadata.name.as_deref().unwrap_or_default();
+fn replica_of(pod: &LivePod) -> &str {
+    let name = pod.name();
     name.rsplit_once('-').map_or(name, |(replica, _)| replica)
 }
 
-fn because(old: &Pod, new: &Pod) -> String {
-    let label =
-        |pod: &Pod| pod.metadata.labels.as_ref().and_then(|labels| labels.get(LABEL_REVISION)).cloned();
-    let (was, will) = (label(old), label(new));
+fn because(old: &LivePod, new: &Pod) -> String {
+    let will = new.metadata.labels.as_ref().and_then(|labels| labels.get(LABEL_REVISION));
+    let (was, will) = (&*old.content.revision, will.map_or("", String::as_str));
     if was == will {
         return "its place, its resources or its pod template change".to_owned();
     }
-    let shown = |revision: Option<String>| revision.unwrap_or_else(|| "none".to_owned());
+    let shown = |revision| match revision {
+        "" => "none",
+        revision => revision,
+    };
     format!("the revision changes from {} to {}", shown(was), shown(will))
 }
 

@@ -3,7 +3,7 @@
 //! the last try failed.
 
 use std::fmt::Write as _;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use fathom_crds::InferenceCluster;
@@ -12,13 +12,13 @@ use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::Bytes;
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
-use operator_render::names::{LABEL_REVISION, LABEL_ROLE};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
 use crate::live::Live;
+use crate::live::child::ClusterIp;
+use crate::live::pod::{LivePod, ROUTER};
 use crate::status::Effect;
-use crate::status::pods::{self, PodView};
 
 /// An answer of one token is some hundred bytes.
 const MAX_ANSWER_BYTES: usize = 64 * 1024;
@@ -65,15 +65,16 @@ pub struct Question {
 pub fn question(cluster: &InferenceCluster, live: &Live, effect: &Effect<'_>) -> Option<Question> {
     let name = cluster.name();
     let plan = &effect.planned.plan;
-    let service = live.services.iter().find(|service| service.metadata.name.as_deref() == Some(name))?;
-    let address: IpAddr = service.spec.as_ref()?.cluster_ip.as_deref()?.parse().ok()?;
-    let ready: Vec<PodView<'_>> = ready(live, &plan.revision).collect();
-    let has = |role: &str| ready.iter().any(|pod| pod.label(LABEL_ROLE) == role);
+    let service = live.services.iter().find(|service| service.name() == name)?;
+    let ClusterIp(address) = service.content;
+    let address = SocketAddr::new(address?, SERVICE_PORT);
+    let ready: Vec<&LivePod> = ready(live, &plan.revision).collect();
+    let has = |role: &str| ready.iter().any(|pod| *pod.content.role == *role);
     let roles = plan.replicas.iter().map(|replica| replica.role.to_string());
-    let all_there = roles.chain([pods::ROUTER.to_owned()]).all(|role| has(&role));
+    let all_there = roles.chain([ROUTER.to_owned()]).all(|role| has(&role));
     let can_answer = !plan.replicas.is_empty() && all_there;
     can_answer.then(|| Question {
-        address: SocketAddr::new(address, SERVICE_PORT),
+        address,
         host: format!("{name}.{}.svc", cluster.metadata.namespace.as_deref().unwrap_or_default()),
         model: effect.spec.model.name.clone(),
         revision: plan.revision.clone(),
@@ -102,7 +103,7 @@ pub fn pause(failures: u32) -> Duration {
 /// container was restarted counts as another.
 pub fn ready_set(live: &Live, revision: &str) -> String {
     let mut names: Vec<String> =
-        ready(live, revision).map(|pod| format!("{} {}", pod.uid(), pod.restarts())).collect();
+        ready(live, revision).map(|pod| format!("{} {}", pod.uid, pod.restarts())).collect();
     names.sort_unstable();
     let digest = Sha256::digest(names.join("\n"));
     digest.iter().take(5).fold(String::new(), |mut text, byte| {
@@ -111,9 +112,9 @@ pub fn ready_set(live: &Live, revision: &str) -> String {
     })
 }
 
-fn ready<'a>(live: &'a Live, revision: &'a str) -> impl Iterator<Item = PodView<'a>> {
-    let belongs = move |pod: &PodView<'_>| pod.is_router() || pod.label(LABEL_REVISION) == revision;
-    pods::staying(&live.pods).filter(PodView::is_ready).filter(belongs)
+fn ready<'a>(live: &'a Live, revision: &'a str) -> impl Iterator<Item = &'a LivePod> {
+    let belongs = move |pod: &&LivePod| pod.is_router() || *pod.content.revision == *revision;
+    live.staying().filter(|pod| pod.is_ready()).filter(belongs)
 }
 
 /// Asks, and says what came of it. Gives up after the question's timeout.

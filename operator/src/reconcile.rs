@@ -26,7 +26,7 @@ use tokio::time::Instant;
 use crate::apply::{ApplyContext, ApplyError, Given, Outcome, RecentPods};
 use crate::chain::chain;
 use crate::events::Events;
-use crate::gather::kept::{Kept as _, Stored};
+use crate::gather::kept::Stored;
 use crate::gather::shelf::ObjectKey;
 use crate::gather::{Gathered, Sources};
 use crate::metrics::Metrics;
@@ -151,6 +151,8 @@ impl Context {
         let decision = decide(&gathered, &self.default_image, offers);
         let replicas = decision.carried.as_ref().map_or(&[][..], |carried| &carried.planned.plan.replicas);
         self.sources.ledger.promise(&uid, key, replicas, decision.waits_for_room());
+        // Every other object's replicas: nobody reads them after planning, and sixteen passes at once would keep them.
+        gathered.surroundings.taken = Vec::new();
         Some(Planning { gathered, decision, verdict })
     }
 

@@ -5,7 +5,6 @@
 
 mod achieved;
 mod condition;
-pub(crate) mod pods;
 mod roles;
 mod running;
 mod tables;

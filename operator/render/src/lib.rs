@@ -18,7 +18,7 @@ mod services;
 
 pub use desired::{Desired, DesiredReplica, Neighbours, Owner, RenderInput};
 pub use owned::{owner_uid, sealed_hash};
-pub use record::{Recorded, compact, enforced, image_for, lasting, plan_entry, record_name, recorded};
+pub use record::{RecordText, Recorded, enforced, image_for, lasting, plan_entry, record_name, recorded};
 
 use operator_plan::ReplicaPlan;
 use owned::Children;

@@ -1,5 +1,5 @@
 //! What is kept of the past, and how it is read back: ControllerRevisions, and annotations of pods.
-//! In: spec and image; live objects. Out: a ControllerRevision; [`Recorded`], [`Present`], [`Enforcement`].
+//! In: spec and image; live objects. Out: a ControllerRevision; [`Recorded`], [`ReplicaPlan`], [`Enforcement`].
 //! Never: an error for what does not read: it was not ours, or is older than what we can read, and is left alone.
 
 use fathom_crds::InferenceClusterSpec;
@@ -70,28 +70,37 @@ pub fn record_name(cluster: &str, spec: &InferenceClusterSpec, image: &str) -> S
     Data::new(spec, image).name(cluster)
 }
 
-/// Turns what a ControllerRevision records into one text: as a tree in memory it takes ten times as much.
-pub fn compact(revision: &mut ControllerRevision) {
-    if let Some(RawExtension(data)) = &mut revision.data
-        && !data.is_string()
-    {
-        *data = data.to_string().into();
+/// What a ControllerRevision records, as text: read, it takes ten times the memory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RecordText {
+    /// Grows from one recorded change to the next.
+    pub number: i64,
+    revision: Box<str>,
+    data: Box<str>,
+}
+
+impl RecordText {
+    pub fn of(revision: &ControllerRevision) -> Self {
+        let label = revision.metadata.labels.as_ref().and_then(|labels| labels.get(n::LABEL_REVISION));
+        let data = revision.data.as_ref().map(|RawExtension(data)| data.to_string());
+        Self {
+            number: revision.revision,
+            revision: label.map_or("", String::as_str).into(),
+            data: data.unwrap_or_default().into(),
+        }
+    }
+
+    /// Reads back what the ControllerRevision `name` records.
+    pub fn read(&self, name: &str) -> Option<Recorded> {
+        let Data { spec, image } = serde_json::from_str(&self.data).ok()?;
+        let (name, revision) = (name.to_owned(), self.revision.to_string());
+        Some(Recorded { spec, image, name, revision, number: self.number })
     }
 }
 
-/// Reads a ControllerRevision back, compacted or not.
+/// Reads a ControllerRevision back.
 pub fn recorded(revision: &ControllerRevision) -> Option<Recorded> {
-    let RawExtension(data) = revision.data.as_ref()?;
-    let data = data.as_str().map_or_else(|| serde_json::from_value(data.clone()), serde_json::from_str);
-    let Data { spec, image } = data.ok()?;
-    let label = revision.metadata.labels.as_ref().and_then(|labels| labels.get(n::LABEL_REVISION));
-    Some(Recorded {
-        spec,
-        image,
-        name: revision.metadata.name.clone()?,
-        revision: label.cloned().unwrap_or_default(),
-        number: revision.revision,
-    })
+    RecordText::of(revision).read(revision.metadata.name.as_deref()?)
 }
 
 /// The image of an object: its own, or the one that it has had since its spec last changed, or the operator's. So a new

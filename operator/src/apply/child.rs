@@ -16,6 +16,8 @@ use operator_render::sealed_hash;
 use serde::Serialize;
 use serde_json::Value;
 
+use crate::live::child::LiveChild;
+
 /// The kinds of children.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {
@@ -100,6 +102,10 @@ impl Target {
     pub(crate) fn new(kind: Kind, meta: &ObjectMeta) -> Self {
         Self { kind, name: name(meta).to_owned(), uid: meta.uid.clone().unwrap_or_default() }
     }
+
+    pub(crate) fn of<C>(kind: Kind, child: &LiveChild<C>) -> Self {
+        Self { kind, name: child.name().to_owned(), uid: child.uid.to_string() }
+    }
 }
 
 impl Display for Target {
@@ -110,12 +116,4 @@ impl Display for Target {
 
 pub(crate) fn name(meta: &ObjectMeta) -> &str {
     meta.name.as_deref().unwrap_or_default()
-}
-
-pub(crate) fn label<'a>(meta: &'a ObjectMeta, key: &str) -> Option<&'a str> {
-    meta.labels.as_ref()?.get(key).map(String::as_str)
-}
-
-pub(crate) fn is_ending(meta: &ObjectMeta) -> bool {
-    meta.deletion_timestamp.is_some()
 }

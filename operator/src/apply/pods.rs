@@ -5,18 +5,16 @@
 //! stops with the first of each role; one that does not serve goes at once, so taking a bad change back needs no hands.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::Pod;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use operator_plan::ReplicaPlan;
 use operator_render::{Desired, DesiredReplica, names, plan_entry, sealed_hash};
 
 use super::Given;
-use super::child::{Child, Kind, Target, is_ending, label, name};
-use super::steps::{Action, Stage, Todo};
-use crate::gather::pods::{ended, ready};
+use super::child::{Child, Kind, Target, name};
+use super::steps::{Action, Stage, Todo, find};
 use crate::live::Live;
+use crate::live::child::label;
+use crate::live::pod::LivePod;
 
 /// What becomes of the pods of one replica.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,12 +35,11 @@ pub(crate) fn engines(
     recent: &BTreeMap<String, String>,
     todo: &mut Todo,
 ) {
-    let engines: Vec<&Arc<Pod>> = live.pods.iter().filter(|pod| is_engine(&pod.metadata)).collect();
+    let engines: Vec<&LivePod> = live.pods.iter().map(AsRef::as_ref).filter(|pod| pod.is_engine()).collect();
     surplus(desired, &engines, todo);
     let mut turns = Turns::new(desired, &engines);
     for replica in &desired.replicas {
-        let own: Vec<&Pod> =
-            engines.iter().filter(|pod| is_of(&pod.metadata, replica)).map(AsRef::as_ref).collect();
+        let own: Vec<&LivePod> = engines.iter().filter(|pod| is_of(pod, replica)).copied().collect();
         let mut fate = fate(replica, &own, given, &mut turns, todo);
         if fate == Fate::Missing {
             fate = may_start(replica, &engines, given, todo);
@@ -55,11 +52,10 @@ pub(crate) fn engines(
 }
 
 /// Pods of replicas that shall not exist.
-fn surplus(desired: &Desired, engines: &[&Arc<Pod>], todo: &mut Todo) {
+fn surplus(desired: &Desired, engines: &[&LivePod], todo: &mut Todo) {
     for pod in engines {
-        let meta = &pod.metadata;
-        if !desired.replicas.iter().any(|replica| is_of(meta, replica)) {
-            end(pod, name(meta), todo);
+        if !desired.replicas.iter().any(|replica| is_of(pod, replica)) {
+            end(pod, pod.name(), todo);
         }
     }
 }
@@ -78,13 +74,13 @@ struct Turns {
 }
 
 impl Turns {
-    fn new(desired: &Desired, engines: &[&Arc<Pod>]) -> Self {
+    fn new(desired: &Desired, engines: &[&LivePod]) -> Self {
         let mut turns =
             Self { open: true, untried: BTreeSet::new(), taken: BTreeSet::new(), missing: Vec::new() };
         let mut tried = BTreeSet::new();
         for replica in &desired.replicas {
             let wanted = name(&replica.pod.metadata);
-            let mut own = engines.iter().filter(|pod| is_of(&pod.metadata, replica)).peekable();
+            let mut own = engines.iter().filter(|pod| is_of(pod, replica)).peekable();
             let role = label(&replica.pod.metadata, names::LABEL_ROLE).unwrap_or_default();
             turns.untried.insert(role.to_owned());
             if own.peek().is_none() {
@@ -94,46 +90,50 @@ impl Turns {
                 tried.insert(role);
             }
             for pod in own {
-                let outdated = name(&pod.metadata) != wanted;
-                if !outdated || is_ending(&pod.metadata) {
+                let outdated = pod.name() != wanted;
+                if !outdated || pod.ending {
                     tried.insert(role);
                 }
-                turns.open &= !is_ending(&pod.metadata) && (outdated || ready(pod));
+                turns.open &= !pod.ending && (outdated || pod.is_ready());
             }
         }
         turns.untried.retain(|role| !tried.contains(role.as_str()));
         turns
     }
 
-    fn goes(&mut self, pod: &Pod) -> bool {
-        let role = label(&pod.metadata, names::LABEL_ROLE).unwrap_or_default();
-        let in_the_way =
-            plan_entry(pod).is_some_and(|entry| self.missing.iter().any(|missing| overlaps(missing, &entry)));
+    fn goes(&mut self, pod: &LivePod) -> bool {
+        let role = &*pod.content.role;
+        let in_the_way = self.missing.iter().any(|missing| holds(pod, missing));
         let open = self.open || self.untried.contains(role);
         in_the_way || (open && self.taken.insert(role.to_owned()))
     }
 }
 
-fn fate(replica: &DesiredReplica, own: &[&Pod], given: &Given, turns: &mut Turns, todo: &mut Todo) -> Fate {
+fn fate(
+    replica: &DesiredReplica,
+    own: &[&LivePod],
+    given: &Given,
+    turns: &mut Turns,
+    todo: &mut Todo,
+) -> Fate {
     let wanted = name(&replica.pod.metadata);
     let mut fate = Fate::Missing;
     for pod in own {
-        let meta = &pod.metadata;
-        let current = name(meta) == wanted;
-        if is_ending(meta) {
-            todo.wait(format!("pod {} is ending", name(meta)));
+        let current = pod.name() == wanted;
+        if pod.ending {
+            todo.wait(format!("pod {} is ending", pod.name()));
             fate = Fate::Blocked;
-        } else if current && !ended(pod) {
+        } else if current && !pod.has_ended() {
             fate = if fate == Fate::Blocked { fate } else { Fate::Kept };
         } else if current && let Some(why) = given.held_back.get(&replica.replica) {
             todo.wait(why.clone());
             fate = Fate::Blocked;
         } else {
             fate = Fate::Blocked;
-            if current || !ready(pod) || turns.goes(pod) {
+            if current || !pod.is_ready() || turns.goes(pod) {
                 end(pod, &replica.replica, todo);
             } else {
-                todo.wait(format!("pod {} serves until newer pods are ready", name(meta)));
+                todo.wait(format!("pod {} serves until newer pods are ready", pod.name()));
             }
         }
     }
@@ -141,26 +141,28 @@ fn fate(replica: &DesiredReplica, own: &[&Pod], given: &Given, turns: &mut Turns
 }
 
 /// Whether a missing pod may be created now.
-fn may_start(replica: &DesiredReplica, engines: &[&Arc<Pod>], given: &Given, todo: &mut Todo) -> Fate {
+fn may_start(replica: &DesiredReplica, engines: &[&LivePod], given: &Given, todo: &mut Todo) -> Fate {
     if let Some(why) = given.held_back.get(&replica.replica) {
         todo.wait(why.clone());
         return Fate::Blocked;
     }
     let Some(entry) = plan_entry(&replica.pod) else { return Fate::Missing };
     let wanted = name(&replica.pod.metadata);
-    let holder = engines.iter().find(|pod| {
-        name(&pod.metadata) != wanted
-            && !ended(pod)
-            && !is_of(&pod.metadata, replica)
-            && plan_entry(pod).is_some_and(|other| overlaps(&entry, &other))
-    });
+    let holder = engines
+        .iter()
+        .find(|pod| pod.name() != wanted && !pod.has_ended() && !is_of(pod, replica) && holds(pod, &entry));
     match holder {
         Some(pod) => {
-            todo.wait(format!("pod {wanted} waits for what pod {} holds", name(&pod.metadata)));
+            todo.wait(format!("pod {wanted} waits for what pod {} holds", pod.name()));
             Fate::Blocked
         }
         None => Fate::Missing,
     }
+}
+
+/// Whether a pod has what a replica needs.
+fn holds(pod: &LivePod, needed: &ReplicaPlan) -> bool {
+    pod.content.made_from.as_ref().is_some_and(|made_from| overlaps(needed, &made_from.entry))
 }
 
 /// Whether two replicas cannot run at once: a plan never gives one GPU to two, or one CPU unless it says so.
@@ -179,21 +181,22 @@ fn needs(replica: &DesiredReplica, live: &Live, fate: Fate, todo: &mut Todo) {
     }
     let wanted = name(&replica.config.metadata);
     let line = &replica.replica;
-    let config = live.config_maps.iter().find(|seen| name(&seen.metadata) == wanted);
     let mut blocked = None;
-    match config.map(|seen| &seen.metadata) {
+    match find(&live.config_maps, wanted) {
         None => todo.add(Stage::Prepare, line, Action::Create(Child::new(Kind::ConfigMap, &replica.config))),
-        Some(seen) if is_ending(seen) => blocked = Some(format!("ConfigMap {wanted} is ending")),
-        Some(seen) if fate == Fate::Missing && sealed_hash(seen) != sealed_hash(&replica.config.metadata) => {
-            todo.add(Stage::Record, line, Action::Delete(Target::new(Kind::ConfigMap, seen)));
+        Some(seen) if seen.ending => blocked = Some(format!("ConfigMap {wanted} is ending")),
+        Some(seen)
+            if fate == Fate::Missing && seen.applied.as_deref() != sealed_hash(&replica.config.metadata) =>
+        {
+            todo.add(Stage::Record, line, Action::Delete(Target::of(Kind::ConfigMap, seen)));
             todo.add(Stage::Prepare, line, Action::Create(Child::new(Kind::ConfigMap, &replica.config)));
         }
         Some(_) => {}
     }
     if let Some(claim) = &replica.claim {
-        match live.claims.iter().find(|seen| name(&seen.metadata) == wanted) {
+        match find(&live.claims, wanted) {
             None => todo.add(Stage::Prepare, line, Action::Create(Child::new(Kind::ResourceClaim, claim))),
-            Some(seen) if is_ending(&seen.metadata) => {
+            Some(seen) if seen.ending => {
                 blocked = Some(format!("ResourceClaim {wanted} is ending"));
             }
             Some(_) => {}
@@ -217,22 +220,16 @@ fn start(replica: &DesiredReplica, recent: &BTreeMap<String, String>, todo: &mut
 }
 
 /// Deletes a pod, or waits for one that is being deleted.
-fn end(pod: &Pod, line: &str, todo: &mut Todo) {
-    let meta = &pod.metadata;
-    if is_ending(meta) {
-        todo.wait(format!("pod {} is ending", name(meta)));
+fn end(pod: &LivePod, line: &str, todo: &mut Todo) {
+    if pod.ending {
+        todo.wait(format!("pod {} is ending", pod.name()));
     } else {
-        todo.add(Stage::Prepare, line, Action::Delete(Target::new(Kind::Pod, meta)));
+        todo.add(Stage::Prepare, line, Action::Delete(Target::of(Kind::Pod, pod)));
     }
 }
 
-fn is_engine(meta: &ObjectMeta) -> bool {
-    label(meta, names::LABEL_ROLE).is_some_and(|role| role != "router")
-}
-
 /// Role and number say which replica a pod is; its name says what it was made from.
-fn is_of(meta: &ObjectMeta, replica: &DesiredReplica) -> bool {
-    let wanted = &replica.pod.metadata;
-    let same = |key| label(meta, key).is_some() && label(meta, key) == label(wanted, key);
-    same(names::LABEL_ROLE) && same(names::LABEL_REPLICA)
+fn is_of(pod: &LivePod, replica: &DesiredReplica) -> bool {
+    let same = |own: &str, key| !own.is_empty() && Some(own) == label(&replica.pod.metadata, key);
+    same(&pod.content.role, names::LABEL_ROLE) && same(&pod.content.index, names::LABEL_REPLICA)
 }

@@ -4,16 +4,17 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Display, Formatter};
+use std::sync::Arc;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 use operator_render::{Desired, sealed_hash};
 use serde::Serialize;
 
 use super::Given;
-use super::child::{Child, Kind, Target, is_ending, name};
+use super::child::{Child, Kind, Target, name};
 use super::{pods, sweep};
 use crate::live::Live;
+use crate::live::child::LiveChild;
 
 /// When a step is done: all of one stage before any of the next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -123,13 +124,13 @@ pub(crate) fn steps(
 /// number by being created anew: ControllerRevisions are never patched.
 fn record(desired: &Desired, live: &Live, todo: &mut Todo) {
     let wanted = name(&desired.revision.metadata);
-    let newest = live.revisions.iter().map(|revision| revision.revision).max().unwrap_or(0);
+    let newest = live.revisions.iter().map(|revision| revision.content.number).max().unwrap_or(0);
     let mut stage = Stage::Record;
-    if let Some(known) = live.revisions.iter().find(|revision| name(&revision.metadata) == wanted) {
-        if known.revision == newest {
+    if let Some(known) = live.revisions.iter().find(|revision| revision.name() == wanted) {
+        if known.content.number == newest {
             return;
         }
-        let target = Target::new(Kind::ControllerRevision, &known.metadata);
+        let target = Target::of(Kind::ControllerRevision, known);
         todo.add(Stage::Record, RECORD, Action::Delete(target));
         stage = Stage::Prepare;
     }
@@ -168,9 +169,9 @@ fn router(desired: &Desired, live: &Live, todo: &mut Todo) {
     }
     if let Some(config) = router_config {
         let wanted = name(&config.metadata);
-        match live.config_maps.iter().find(|seen| name(&seen.metadata) == wanted) {
+        match find(&live.config_maps, wanted) {
             None => todo.add(prepare, ROUTER, Action::Create(Child::new(Kind::ConfigMap, config))),
-            Some(seen) if is_ending(&seen.metadata) => todo.wait(format!("ConfigMap {wanted} is ending")),
+            Some(seen) if seen.ending => todo.wait(format!("ConfigMap {wanted} is ending")),
             Some(_) => {}
         }
     }
@@ -185,25 +186,26 @@ fn router(desired: &Desired, live: &Live, todo: &mut Todo) {
 }
 
 /// Created when it is not there, applied when it was rendered differently the last time.
-fn mutable<K: Resource<DynamicType = ()> + Serialize>(
+fn mutable<K: Resource<DynamicType = ()> + Serialize, C>(
     stage: Stage,
     line: &str,
     kind: Kind,
     wanted: &K,
-    seen: Option<&ObjectMeta>,
+    seen: Option<&LiveChild<C>>,
     todo: &mut Todo,
 ) {
     match seen {
-        Some(seen) if is_ending(seen) => todo.wait(format!("{kind} {} is ending", name(seen))),
-        Some(seen) if sealed_hash(seen) == sealed_hash(wanted.meta()) => {}
+        Some(seen) if seen.ending => todo.wait(format!("{kind} {} is ending", seen.name())),
+        Some(seen) if seen.applied.as_deref() == sealed_hash(wanted.meta()) => {}
         Some(seen) => {
-            let uid = seen.uid.clone().unwrap_or_default();
+            let uid = seen.uid.to_string();
             todo.add(stage, line, Action::Apply { child: Child::new(kind, wanted), uid });
         }
         None => todo.add(stage, line, Action::Create(Child::new(kind, wanted))),
     }
 }
 
-fn find<'l, K: Resource>(live: &'l [std::sync::Arc<K>], wanted: &str) -> Option<&'l ObjectMeta> {
-    live.iter().map(|object| object.meta()).find(|meta| name(meta) == wanted)
+/// The live child of this name.
+pub(crate) fn find<'l, C>(live: &'l [Arc<LiveChild<C>>], wanted: &str) -> Option<&'l LiveChild<C>> {
+    live.iter().map(AsRef::as_ref).find(|seen| seen.name() == wanted)
 }

@@ -5,15 +5,14 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
-use operator_render::{Desired, names, sealed_hash};
+use operator_render::{Desired, sealed_hash};
 
 use super::Given;
-use super::child::{Kind, Target, is_ending, label, name};
+use super::child::{Kind, Target, name};
 use super::steps::{Action, Stage, Todo};
 use crate::live::Live;
+use crate::live::child::{LiveChild, Mounted, Rollout};
 
 /// Recorded changes that can be gone back to.
 const KEPT_REVISIONS: usize = 5;
@@ -36,12 +35,11 @@ pub(crate) fn sweep(desired: &Desired, live: &Live, given: &Given, todo: &mut To
 
 fn revisions(desired: &Desired, live: &Live, given: &Given, todo: &mut Todo) {
     let wanted = name(&desired.revision.metadata);
-    let mut others: Vec<_> =
-        live.revisions.iter().filter(|revision| name(&revision.metadata) != wanted).collect();
-    others.sort_by_key(|revision| std::cmp::Reverse(revision.revision));
+    let mut others: Vec<_> = live.revisions.iter().filter(|revision| revision.name() != wanted).collect();
+    others.sort_by_key(|revision| std::cmp::Reverse(revision.content.number));
     for old in others.iter().skip(KEPT_REVISIONS - 1) {
-        if !given.kept_revisions.contains(name(&old.metadata)) {
-            delete(Kind::ControllerRevision, &old.metadata, todo);
+        if !given.kept_revisions.contains(old.name()) {
+            delete(Kind::ControllerRevision, old, todo);
         }
     }
 }
@@ -50,11 +48,9 @@ fn config_maps(desired: &Desired, live: &Live, given: &Given, todo: &mut Todo) {
     let in_use = in_use(desired, live);
     let rolled = live.deployments.iter().all(|deployment| has_rolled(deployment, desired));
     for seen in &live.config_maps {
-        let meta = &seen.metadata;
-        let of_router = label(meta, names::LABEL_COMPONENT) == Some("router");
-        let free = !of_router || rolled;
-        if free && !given.leave_engines && !in_use.contains(name(meta)) {
-            delete(Kind::ConfigMap, meta, todo);
+        let free = rolled || seen.content == Mounted::ByEngine;
+        if free && !given.leave_engines && !in_use.contains(seen.name()) {
+            delete(Kind::ConfigMap, seen, todo);
         }
     }
 }
@@ -62,8 +58,8 @@ fn config_maps(desired: &Desired, live: &Live, given: &Given, todo: &mut Todo) {
 fn claims(desired: &Desired, live: &Live, given: &Given, todo: &mut Todo) {
     let in_use = in_use(desired, live);
     for claim in live.claims.iter().filter(|_| !given.leave_engines) {
-        if !in_use.contains(name(&claim.metadata)) {
-            delete(Kind::ResourceClaim, &claim.metadata, todo);
+        if !in_use.contains(claim.name()) {
+            delete(Kind::ResourceClaim, claim, todo);
         }
     }
 }
@@ -71,35 +67,35 @@ fn claims(desired: &Desired, live: &Live, given: &Given, todo: &mut Todo) {
 /// Names of ConfigMaps and claims that belong to a desired or a live pod.
 fn in_use<'a>(desired: &'a Desired, live: &'a Live) -> BTreeSet<&'a str> {
     let wanted = desired.replicas.iter().map(|replica| name(&replica.pod.metadata));
-    let alive = live.pods.iter().map(|pod| name(&pod.metadata));
+    let alive = live.pods.iter().map(|pod| pod.name());
     let router = desired.router_config.iter().map(|config| name(&config.metadata));
     wanted.chain(alive).chain(router).collect()
 }
 
 /// Whether all routers run what is desired, so that no pod reads an older ConfigMap.
-fn has_rolled(deployment: &Deployment, desired: &Desired) -> bool {
+fn has_rolled(deployment: &LiveChild<Rollout>, desired: &Desired) -> bool {
     let wanted = desired.router.as_ref().and_then(|router| sealed_hash(&router.metadata));
-    let status = deployment.status.clone().unwrap_or_default();
-    let replicas = status.replicas.unwrap_or(0);
+    let rollout = deployment.content;
     wanted.is_some()
-        && sealed_hash(&deployment.metadata) == wanted
-        && status.observed_generation.is_some()
-        && status.observed_generation >= deployment.metadata.generation
-        && status.updated_replicas.unwrap_or(0) == replicas
-        && status.terminating_replicas.unwrap_or(0) == 0
+        && deployment.applied.as_deref() == wanted
+        && rollout.is_observed
+        && rollout.updated == rollout.replicas
+        && rollout.terminating == 0
 }
 
-fn others<K: Resource<DynamicType = ()>>(kind: Kind, live: &[Arc<K>], desired: &[K], todo: &mut Todo) {
+fn others<K, C>(kind: Kind, live: &[Arc<LiveChild<C>>], desired: &[K], todo: &mut Todo)
+where
+    K: Resource<DynamicType = ()>,
+{
     for seen in live {
-        let meta = seen.meta();
-        if !desired.iter().any(|wanted| name(wanted.meta()) == name(meta)) {
-            delete(kind, meta, todo);
+        if !desired.iter().any(|wanted| name(wanted.meta()) == seen.name()) {
+            delete(kind, seen, todo);
         }
     }
 }
 
-fn delete(kind: Kind, meta: &ObjectMeta, todo: &mut Todo) {
-    if !is_ending(meta) {
-        todo.add(Stage::Sweep, LINE, Action::Delete(Target::new(kind, meta)));
+fn delete<C>(kind: Kind, seen: &LiveChild<C>, todo: &mut Todo) {
+    if !seen.ending {
+        todo.add(Stage::Sweep, LINE, Action::Delete(Target::of(kind, seen)));
     }
 }

@@ -5,16 +5,17 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use k8s_openapi::api::resource::v1::{DeviceRequestAllocationResult, ResourceClaim, ResourceSlice};
+use k8s_openapi::api::resource::v1::ResourceSlice;
 use operator_plan::{ClaimDriver, Taken};
 
-use super::kept::{Kept as _, names_uuid};
+use super::kept::names_uuid;
+use crate::live::claim::{GivenDevice, LiveClaim};
 
 /// The drivers' devices that have a uuid.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Offered {
-    /// (driver, pool, device) to (node, uuid).
-    devices: BTreeMap<(String, String, String), (String, String)>,
+    /// Each with its node and uuid.
+    devices: BTreeMap<GivenDevice, (String, String)>,
 }
 
 impl Offered {
@@ -28,8 +29,9 @@ impl Offered {
                 let uuid =
                     attributes.find(|(name, _)| names_uuid(name)).and_then(|(_, value)| value.string.clone());
                 if let Some(uuid) = uuid {
-                    let key = (spec.driver.clone(), spec.pool.name.clone(), device.name.clone());
-                    devices.insert(key, (node.clone(), uuid));
+                    let (driver, pool) = (spec.driver.as_str().into(), spec.pool.name.as_str().into());
+                    let device = GivenDevice { driver, pool, name: device.name.as_str().into() };
+                    devices.insert(device, (node.clone(), uuid));
                 }
             }
         }
@@ -48,24 +50,22 @@ impl Offered {
 
     /// The driver of GPUs, whose class has its name: the well-known one before others.
     pub fn driver(&self) -> Option<ClaimDriver> {
-        let drivers = || self.devices.keys().map(|(driver, ..)| driver);
+        let drivers = || self.devices.keys().map(|device| &*device.driver);
         let known = drivers().find(|driver| *driver == "gpu.nvidia.com");
         known
             .or_else(|| drivers().next())
-            .map(|driver| ClaimDriver { driver: driver.clone(), device_class: driver.clone() })
+            .map(|driver| ClaimDriver { driver: driver.to_owned(), device_class: driver.to_owned() })
     }
 
     /// What claims of strangers hold: one entry a claim and node.
-    pub fn taken_by_strangers(&self, claims: &[Arc<ResourceClaim>]) -> Vec<Taken> {
+    pub fn taken_by_strangers(&self, claims: &[Arc<LiveClaim>]) -> Vec<Taken> {
         let mut taken = Vec::new();
-        for claim in claims.iter().filter(|claim| claim.owner().is_none()) {
+        for claim in claims.iter().filter(|claim| claim.owner.is_none()) {
             let mut by_node: BTreeMap<&str, Vec<String>> = BTreeMap::new();
-            for (node, uuid) in allocated(claim).filter_map(|result| self.find(result)) {
+            for (node, uuid) in claim.devices().iter().filter_map(|device| self.find(device)) {
                 by_node.entry(node).or_default().push(uuid.to_owned());
             }
-            let meta = &claim.metadata;
-            let namespace = meta.namespace.as_deref().unwrap_or_default();
-            let by = format!("claim {namespace}/{}", meta.name.as_deref().unwrap_or_default());
+            let by = format!("claim {}", claim.key);
             taken.extend(by_node.into_iter().map(|(node, gpus)| Taken {
                 by: by.clone(),
                 node: node.to_owned(),
@@ -76,28 +76,17 @@ impl Offered {
         taken
     }
 
-    fn find(&self, result: &DeviceRequestAllocationResult) -> Option<(&str, &str)> {
-        let key = (result.driver.clone(), result.pool.clone(), result.device.clone());
-        self.devices.get(&key).map(|(node, uuid)| (node.as_str(), uuid.as_str()))
+    fn find(&self, device: &GivenDevice) -> Option<(&str, &str)> {
+        self.devices.get(device).map(|(node, uuid)| (node.as_str(), uuid.as_str()))
     }
-}
-
-/// Devices that a claim was given; admin access takes nothing.
-fn allocated(claim: &ResourceClaim) -> impl Iterator<Item = &DeviceRequestAllocationResult> {
-    let allocation = claim.status.as_ref().and_then(|status| status.allocation.as_ref());
-    let results = allocation.and_then(|allocation| allocation.devices.as_ref()?.results.as_ref());
-    results.into_iter().flatten().filter(|result| result.admin_access != Some(true))
-}
-
-/// Whether the scheduler has given a claim its devices.
-pub fn is_allocated(claim: &ResourceClaim) -> bool {
-    claim.status.as_ref().is_some_and(|status| status.allocation.is_some())
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use k8s_openapi::api::resource::v1::ResourceClaim;
     use serde_json::json;
+
+    use super::*;
 
     fn slice() -> Arc<ResourceSlice> {
         let device = |name: &str, uuid: &str| json!({"name": name, "attributes": {"uuid": {"string": uuid}}});
@@ -111,14 +100,14 @@ mod tests {
         Arc::new(serde_json::from_value(json).unwrap())
     }
 
-    fn claim(labels: serde_json::Value, device: &str) -> Arc<ResourceClaim> {
+    fn claim(labels: serde_json::Value, device: &str) -> Arc<LiveClaim> {
         let result = json!({"driver": "gpu.nvidia.com", "pool": "p", "device": device, "request": "r"});
         let json = json!({
             "metadata": {"name": "c", "namespace": "x", "labels": labels},
             "spec": {},
             "status": {"allocation": {"devices": {"results": [result]}}},
         });
-        Arc::new(serde_json::from_value(json).unwrap())
+        Arc::new(serde_json::from_value::<ResourceClaim>(json).unwrap().into())
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! pod that does not answer is asked again, later each time, and not for ever.
 
 use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -12,15 +13,14 @@ use http_body_util::{BodyExt as _, Empty, Limited};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
-use k8s_openapi::api::core::v1::Pod;
 use serde_json::Value;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::pods;
 use crate::backoff::Backoff;
 use crate::lease::Standing;
+use crate::live::pod::LivePod;
 
 const TIMEOUT: Duration = Duration::from_secs(2);
 const RETRY: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(30));
@@ -38,7 +38,7 @@ const MAX_ANSWER_BYTES: usize = 64 << 10;
 type State = (i32, bool);
 
 /// A question: the pod's uid, its state, where to ask.
-type Due = (Arc<str>, State, String);
+type Due = (Arc<str>, State, IpAddr);
 
 type Http = Client<HttpConnector, Empty<Bytes>>;
 
@@ -53,7 +53,7 @@ pub struct Engines {
 struct Asked {
     name: String,
     owner: Arc<str>,
-    address: String,
+    address: IpAddr,
     /// Changes with each start and with readiness.
     state: State,
     answer: Option<Arc<Value>>,
@@ -64,35 +64,30 @@ struct Asked {
 
 impl Engines {
     /// A pod as it now is.
-    pub fn pod(&self, pod: &Pod) {
-        let (Some(uid), Some(owner)) = (pod.metadata.uid.as_deref(), pods::owner(pod)) else { return };
-        let address = pods::address(pod).filter(|_| pods::present(pod).is_some() && !pods::ending(pod));
+    pub fn pod(&self, pod: &LivePod) {
+        let (uid, Some(owner)) = (&pod.uid, &pod.owner) else { return };
+        let address = pod.address().filter(|_| pod.content.made_from.is_some() && !pod.ending);
         let mut asked = self.lock();
         let Some(address) = address else {
             asked.remove(uid);
             return;
         };
-        let statuses = pod.status.as_ref().and_then(|status| status.container_statuses.as_ref());
-        let restarts = statuses.into_iter().flatten().map(|container| container.restart_count).sum();
-        let state = (restarts, pods::ready(pod));
+        let state = (pod.restarts(), pod.is_ready());
         if asked.get(uid).is_some_and(|entry| entry.state == state && entry.address == address) {
             return;
         }
         // Another start is another process: what the last one said is void.
         let same_start = |entry: &Asked| entry.state.0 == state.0 && entry.address == address;
         let answer = asked.remove(uid).filter(same_start).and_then(|entry| entry.answer);
-        let name = pod.metadata.name.clone().unwrap_or_default();
-        let (owner, address) = (owner.into(), address.to_owned());
+        let (name, owner) = (pod.name().to_owned(), owner.clone());
         let due = Some(Instant::now());
-        asked.insert(uid.into(), Asked { name, owner, address, state, answer, due, tries: 0 });
+        asked.insert(uid.clone(), Asked { name, owner, address, state, answer, due, tries: 0 });
         drop(asked);
         self.work.notify_one();
     }
 
-    pub fn pod_gone(&self, pod: &Pod) {
-        if let Some(uid) = pod.metadata.uid.as_deref() {
-            self.lock().remove(uid);
-        }
+    pub fn pod_gone(&self, pod: &LivePod) {
+        self.lock().remove(&pod.uid);
     }
 
     /// Answers of one object's pods, by pod name.
@@ -113,7 +108,7 @@ impl Engines {
                 match self.take(Instant::now()) {
                     Ok((uid, state, address)) => {
                         let http = http.clone();
-                        calls.spawn(async move { (uid, state, ask(&http, &address).await) });
+                        calls.spawn(async move { (uid, state, ask(&http, address).await) });
                     }
                     Err(at) => {
                         wake = at;
@@ -150,7 +145,7 @@ impl Engines {
         match first {
             Some((due, uid, entry)) if due <= now => {
                 entry.due = None;
-                Ok((uid.clone(), entry.state, entry.address.clone()))
+                Ok((uid.clone(), entry.state, entry.address))
             }
             first => Err(first.map(|(due, ..)| due)),
         }
@@ -182,9 +177,9 @@ impl Engines {
 }
 
 /// One question; `None` if there is no answer that can be read.
-async fn ask(http: &Http, address: &str) -> Option<Value> {
-    let host = if address.contains(':') { format!("[{address}]") } else { address.to_owned() };
-    let uri = format!("http://{host}:{}/server_info", engine_spec::config::CLUSTER_HTTP_PORT).parse().ok()?;
+async fn ask(http: &Http, address: IpAddr) -> Option<Value> {
+    let host = SocketAddr::new(address, engine_spec::config::CLUSTER_HTTP_PORT);
+    let uri = format!("http://{host}/server_info").parse().ok()?;
     let call = async {
         let response = http.get(uri).await.ok()?;
         if !response.status().is_success() {
@@ -200,10 +195,10 @@ async fn ask(http: &Http, address: &str) -> Option<Value> {
 mod tests {
     use super::*;
 
-    fn pod(restarts: i32, ready: bool) -> Pod {
+    fn pod(restarts: i32, ready: bool) -> LivePod {
         let mut pod = super::super::fixtures::engine_pod("flash-prefill-0", "uid-flash", "n1");
         super::super::fixtures::run(&mut pod, "10.0.0.7", restarts, ready);
-        pod
+        pod.into()
     }
 
     #[test]
@@ -212,7 +207,7 @@ mod tests {
         let mut now = Instant::now() + Duration::from_secs(1);
         engines.pod(&pod(0, false));
         let (uid, state, address) = engines.take(now).unwrap();
-        assert_eq!(address, "10.0.0.7");
+        assert_eq!(address.to_string(), "10.0.0.7");
         let info = serde_json::json!({"binding": {}});
         let owner = engines.answered(&uid, state, Some(info.clone()), now);
         assert_eq!(owner.as_deref(), Some("uid-flash"));

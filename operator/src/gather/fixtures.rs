@@ -1,8 +1,12 @@
 //! Objects for tests: as short as they can be.
 
+use std::sync::Arc;
+
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use operator_plan::{ComputeDevice, DevicePool, PlannedGpu, ReplicaPlan};
 use serde_json::json;
+
+use crate::live::pod::LivePod;
 
 pub(crate) fn replica(name: &str, node: &str) -> ReplicaPlan {
     let index = name.rsplit('-').next().and_then(|n| n.parse().ok()).unwrap_or(0);
@@ -13,6 +17,11 @@ pub(crate) fn replica(name: &str, node: &str) -> ReplicaPlan {
         "devicePool": DevicePool { pages: 1, slots: 1, bytes: 1 << 20 }, "hostCacheBytes": 0,
     }))
     .expect("a replica's plan")
+}
+
+/// A pod as its watch shows it.
+pub(crate) fn seen(pod: &Pod) -> Arc<LivePod> {
+    Arc::new(pod.clone().into())
 }
 
 /// An engine pod of the object with this uid, as it is created.

@@ -6,11 +6,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use k8s_openapi::api::core::v1::Pod;
 use operator_plan::{Present, ReplicaPlan, Taken, has_own_cpus};
 
-use super::pods;
 use super::shelf::ObjectKey;
+use crate::live::pod::LivePod;
 
 /// Reservations; bounded by pods and objects that exist.
 #[derive(Debug, Default)]
@@ -20,8 +19,8 @@ pub struct Ledger {
 
 #[derive(Debug, Default)]
 struct Inner {
-    /// By pod uid.
-    pods: BTreeMap<Arc<str>, PodEntry>,
+    /// Engine pods that hold something, by uid; a terminating one still does.
+    pods: BTreeMap<Arc<str>, Arc<LivePod>>,
     /// By uid of the object.
     plans: BTreeMap<Arc<str>, PlanEntry>,
     /// Objects with replicas on a node.
@@ -31,39 +30,25 @@ struct Inner {
 }
 
 #[derive(Debug)]
-struct PodEntry {
-    name: String,
-    owner: Arc<str>,
-    present: Present,
-    taken: Taken,
-    /// It runs or is about to; a terminating one still holds what it has.
-    stays: bool,
-}
-
-#[derive(Debug)]
 struct PlanEntry {
     key: ObjectKey,
-    promised: Vec<(ReplicaPlan, Taken)>,
+    promised: Vec<ReplicaPlan>,
 }
 
 impl Ledger {
     /// A pod as it now is. Returns whether room came free.
-    pub fn pod(&self, pod: &Pod) -> bool {
-        let Some(uid) = pod.metadata.uid.as_deref() else { return false };
-        let entry = pods::present(pod).zip(pods::owner(pod)).filter(|_| !pods::ended(pod));
+    pub fn pod(&self, pod: &Arc<LivePod>) -> bool {
         let mut inner = self.lock();
-        let Some((present, owner)) = entry else { return inner.pods.remove(uid).is_some() };
-        let by = format!("{}/{}", namespace(pod), present.replica.name);
-        let taken = taken(&present.replica, by, present.untouched_bytes);
-        let stays = !pods::ending(pod);
-        let name = pod.metadata.name.clone().unwrap_or_default();
-        inner.pods.insert(uid.into(), PodEntry { name, owner: owner.into(), present, taken, stays });
+        if pod.owner.is_none() || pod.content.made_from.is_none() || pod.has_ended() {
+            return inner.pods.remove(&pod.uid).is_some();
+        }
+        inner.pods.insert(pod.uid.clone(), pod.clone());
         false
     }
 
     /// A pod that is gone. Returns whether room came free.
-    pub fn pod_gone(&self, pod: &Pod) -> bool {
-        pod.metadata.uid.as_deref().is_some_and(|uid| self.lock().pods.remove(uid).is_some())
+    pub fn pod_gone(&self, pod: &LivePod) -> bool {
+        self.lock().pods.remove(&pod.uid).is_some()
     }
 
     /// The plan of an object that is about to be carried out; empty: it found no place.
@@ -76,12 +61,7 @@ impl Ledger {
         if waits {
             inner.waiting.insert(key.clone());
         }
-        let promise = |replica: &ReplicaPlan| {
-            let by = format!("{}/{}", key.namespace, replica.name);
-            (replica.clone(), taken(replica, by, replica.memory_bytes))
-        };
-        let promised = replicas.iter().map(promise).collect();
-        inner.plans.insert(uid.into(), PlanEntry { key: key.clone(), promised });
+        inner.plans.insert(uid.into(), PlanEntry { key: key.clone(), promised: replicas.to_vec() });
     }
 
     /// An object that is gone. Its pods hold what they have until they are gone too.
@@ -94,16 +74,17 @@ impl Ledger {
         let inner = self.lock();
         let mut running = BTreeSet::new();
         let mut taken = Vec::new();
-        for pod in inner.pods.values().filter(|pod| &*pod.owner != uid) {
-            let replica = &pod.present.replica;
-            running.insert((&*pod.owner, replica.name.as_str(), replica.node.as_str(), replica.numa_node));
-            taken.push(pod.taken.clone());
+        for pod in inner.pods.values().filter(|pod| pod.owner.as_deref() != Some(uid)) {
+            let (Some(owner), Some(made_from)) = (&pod.owner, &pod.content.made_from) else { continue };
+            let replica = &made_from.entry;
+            running.insert((&**owner, replica.name.as_str(), replica.node.as_str(), replica.numa_node));
+            taken.push(held(&pod.key.namespace, replica, pod.untouched_bytes()));
         }
         for (owner, plan) in inner.plans.iter().filter(|(owner, _)| &***owner != uid) {
-            for (replica, promise) in &plan.promised {
+            for replica in &plan.promised {
                 let is = (&**owner, replica.name.as_str(), replica.node.as_str(), replica.numa_node);
                 if !running.contains(&is) {
-                    taken.push(promise.clone());
+                    taken.push(held(&plan.key.namespace, replica, replica.memory_bytes));
                 }
             }
         }
@@ -113,9 +94,9 @@ impl Ledger {
     /// Replicas of this object that have a pod which stays, with its name, by name.
     pub fn present(&self, uid: &str) -> Vec<(String, Present)> {
         let inner = self.lock();
-        let own = inner.pods.values().filter(|pod| &*pod.owner == uid && pod.stays);
+        let own = inner.pods.values().filter(|pod| pod.owner.as_deref() == Some(uid) && !pod.ending);
         let mut present: Vec<(String, Present)> =
-            own.map(|pod| (pod.name.clone(), pod.present.clone())).collect();
+            own.filter_map(|pod| Some((pod.name().to_owned(), pod.present()?))).collect();
         present.sort_by(|a, b| a.0.cmp(&b.0));
         present
     }
@@ -139,7 +120,7 @@ impl Inner {
     fn forget(&mut self, uid: &str) {
         let Some(plan) = self.plans.remove(uid) else { return };
         self.waiting.remove(&plan.key);
-        for (replica, _) in &plan.promised {
+        for replica in &plan.promised {
             if let Some(keys) = self.on_node.get_mut(&replica.node) {
                 keys.remove(&plan.key);
                 if keys.is_empty() {
@@ -150,9 +131,10 @@ impl Inner {
     }
 }
 
-fn taken(replica: &ReplicaPlan, by: String, untouched_bytes: u64) -> Taken {
+/// What a replica has for itself.
+fn held(namespace: &str, replica: &ReplicaPlan, untouched_bytes: u64) -> Taken {
     Taken {
-        by,
+        by: format!("{namespace}/{}", replica.name),
         node: replica.node.clone(),
         numa_node: replica.numa_node,
         gpus: replica.gpus.iter().map(|gpu| gpu.uuid.clone()).collect(),
@@ -160,10 +142,6 @@ fn taken(replica: &ReplicaPlan, by: String, untouched_bytes: u64) -> Taken {
         promised_bytes: replica.memory_bytes,
         untouched_bytes,
     }
-}
-
-fn namespace(pod: &Pod) -> &str {
-    pod.metadata.namespace.as_deref().unwrap_or_default()
 }
 
 #[cfg(test)]

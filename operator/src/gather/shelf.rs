@@ -68,15 +68,15 @@ pub struct Shelf<K> {
 #[derive(Debug)]
 struct Inner<K> {
     items: BTreeMap<ObjectKey, Arc<K>>,
-    /// By the owner's uid.
-    owned: BTreeMap<Arc<str>, BTreeSet<ObjectKey>>,
+    /// Owner's uid and name. One flat set: a set for each owner would take more memory than most children.
+    owned: BTreeSet<(Arc<str>, ObjectKey)>,
     /// Names seen since a list began, by the namespace of its watch (empty: all).
     listing: BTreeMap<Arc<str>, BTreeSet<ObjectKey>>,
 }
 
 impl<K> Default for Shelf<K> {
     fn default() -> Self {
-        let inner = Inner { items: BTreeMap::new(), owned: BTreeMap::new(), listing: BTreeMap::new() };
+        let inner = Inner { items: BTreeMap::new(), owned: BTreeSet::new(), listing: BTreeMap::new() };
         Self { inner: RwLock::new(inner) }
     }
 }
@@ -91,17 +91,17 @@ impl<K: Kept> Shelf<K> {
                 Vec::new()
             }
             Event::InitApply(object) => {
-                let key = ObjectKey::of(object.meta());
+                let key = object.key();
                 if let Some(seen) = inner.listing.get_mut(scope) {
                     seen.insert(key.clone());
                 }
                 inner.put(key, object).into_iter().collect()
             }
             Event::Apply(object) => {
-                let key = ObjectKey::of(object.meta());
+                let key = object.key();
                 inner.put(key, object).into_iter().collect()
             }
-            Event::Delete(object) => inner.drop_key(&ObjectKey::of(object.meta())).into_iter().collect(),
+            Event::Delete(object) => inner.drop_key(&object.key()).into_iter().collect(),
             Event::InitDone => inner.end_listing(scope),
         }
     }
@@ -123,8 +123,9 @@ impl<K: Kept> Shelf<K> {
     /// Children of an owner, by name.
     pub fn owned_by(&self, uid: &str) -> Vec<Arc<K>> {
         let inner = self.read();
-        let keys = inner.owned.get(uid).into_iter().flatten();
-        keys.filter_map(|key| inner.items.get(key).cloned()).collect()
+        let first = (Arc::from(uid), ObjectKey::new("", ""));
+        let own = inner.owned.range(first..).take_while(|(owner, _)| &**owner == uid);
+        own.filter_map(|(_, key)| inner.items.get(key).cloned()).collect()
     }
 
     pub fn all(&self) -> Vec<Arc<K>> {
@@ -155,12 +156,12 @@ impl<K: Kept> Inner<K> {
             if old.same(&new) {
                 return None;
             }
-            if old.meta().uid != new.meta().uid || old.owner() != new.owner() {
+            if old.owner() != new.owner() {
                 self.disown(&key);
             }
         }
         if let Some(owner) = new.owner() {
-            self.owned.entry(owner.into()).or_default().insert(key.clone());
+            self.owned.insert((owner.into(), key.clone()));
         }
         Some(match self.items.insert(key, new.clone()) {
             Some(old) => Change::Changed { old, new },
@@ -175,13 +176,8 @@ impl<K: Kept> Inner<K> {
 
     fn disown(&mut self, key: &ObjectKey) {
         let Some(owner) = self.items.get(key).and_then(|object| object.owner()) else { return };
-        let owner: Arc<str> = owner.into();
-        if let Some(keys) = self.owned.get_mut(&owner) {
-            keys.remove(key);
-            if keys.is_empty() {
-                self.owned.remove(&owner);
-            }
-        }
+        let entry = (owner.into(), key.clone());
+        self.owned.remove(&entry);
     }
 
     /// What a list did not show is gone.

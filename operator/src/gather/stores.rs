@@ -5,38 +5,38 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use fathom_crds::{InferenceCluster, InferenceClusterStatus};
-use k8s_openapi::api::apps::v1::{ControllerRevision, Deployment};
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Node, Pod, Service, ServiceAccount};
-use k8s_openapi::api::networking::v1::NetworkPolicy;
-use k8s_openapi::api::policy::v1::PodDisruptionBudget;
-use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
-use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceSlice};
+use k8s_openapi::api::core::v1::{Namespace, Node};
+use k8s_openapi::api::resource::v1::ResourceSlice;
 use kube::core::PartialObjectMeta;
+use operator_render::RecordText;
 
-use super::kept::{Kept as _, Stored};
+use super::kept::Stored;
 use super::shelf::{Change, ObjectKey, Shelf};
 use crate::live::Live;
+use crate::live::child::{ClusterIp, LiveChild, Mounted, Rollout};
+use crate::live::claim::LiveClaim;
+use crate::live::pod::LivePod;
 
 /// One shelf a kind.
 #[derive(Debug, Default)]
 pub struct Stores {
     pub clusters: Shelf<Stored>,
-    pub pods: Shelf<Pod>,
-    pub services: Shelf<Service>,
-    pub config_maps: Shelf<PartialObjectMeta<ConfigMap>>,
-    pub deployments: Shelf<Deployment>,
-    pub disruption_budgets: Shelf<PodDisruptionBudget>,
-    pub network_policies: Shelf<NetworkPolicy>,
-    pub service_accounts: Shelf<ServiceAccount>,
-    pub roles: Shelf<Role>,
-    pub role_bindings: Shelf<RoleBinding>,
-    pub revisions: Shelf<ControllerRevision>,
+    pub pods: Shelf<LivePod>,
+    pub services: Shelf<LiveChild<ClusterIp>>,
+    pub config_maps: Shelf<LiveChild<Mounted>>,
+    pub deployments: Shelf<LiveChild<Rollout>>,
+    pub disruption_budgets: Shelf<LiveChild>,
+    pub network_policies: Shelf<LiveChild>,
+    pub service_accounts: Shelf<LiveChild>,
+    pub roles: Shelf<LiveChild>,
+    pub role_bindings: Shelf<LiveChild>,
+    pub revisions: Shelf<LiveChild<RecordText>>,
     /// Ours and strangers': strangers' hold GPUs too.
-    pub claims: Shelf<ResourceClaim>,
+    pub claims: Shelf<LiveClaim>,
     pub slices: Shelf<ResourceSlice>,
     pub nodes: Shelf<Node>,
     pub namespaces: Shelf<PartialObjectMeta<Namespace>>,
-    pub agent_pods: Shelf<Pod>,
+    pub agent_pods: Shelf<LivePod>,
     owners: RwLock<BTreeMap<Arc<str>, ObjectKey>>,
 }
 

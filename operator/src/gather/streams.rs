@@ -10,20 +10,26 @@ use std::sync::Arc;
 use fathom_crds::InferenceCluster;
 use futures_util::StreamExt as _;
 use futures_util::future::BoxFuture;
-use futures_util::stream::Stream;
 use k8s_openapi::NamespaceResourceScope;
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
+use k8s_openapi::api::apps::v1::{ControllerRevision, Deployment};
+use k8s_openapi::api::core::v1::{ConfigMap, Pod, Service, ServiceAccount};
+use k8s_openapi::api::networking::v1::NetworkPolicy;
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
+use k8s_openapi::api::resource::v1::ResourceClaim;
 use kube::core::{DeserializeGuard, PartialObjectMeta};
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
 
-use super::kept::{Kept, Stored};
+use super::kept::{self, Kept};
 use super::shelf::{Change, Shelf};
 use super::stores::Stores;
 use super::wake::Waker;
 use crate::chain::chain;
+use crate::live::child::LiveChild;
+use crate::live::pod::LivePod;
 use crate::metrics::Metrics;
 
 pub use life::{Life, Lives};
@@ -59,6 +65,11 @@ impl fmt::Debug for Watches {
     }
 }
 
+/// What the watcher demands of an object.
+trait Watched: Clone + DeserializeOwned + Debug + Send + Sync + 'static {}
+
+impl<R: Clone + DeserializeOwned + Debug + Send + Sync + 'static> Watched for R {}
+
 /// One watch, before it runs.
 struct Spec {
     resource: &'static str,
@@ -71,18 +82,22 @@ impl Watches {
     /// The watches that every cluster can serve.
     pub fn always(&self, agent_namespace: &str, agent_selector: &str) -> Vec<Named> {
         let mut all: Vec<Named> = Vec::new();
-        for scope in self.scopes() {
-            all.push(self.clusters(&scope));
-            all.push(self.children("pods", &scope, |s| &s.pods, Waker::pod));
-            all.push(self.children("services", &scope, |s| &s.services, Waker::child));
-            all.push(self.children("deployments", &scope, |s| &s.deployments, Waker::child));
-            all.push(self.children("controllerrevisions", &scope, |s| &s.revisions, Waker::child));
-            all.push(self.children("poddisruptionbudgets", &scope, |s| &s.disruption_budgets, Waker::child));
-            all.push(self.children("networkpolicies", &scope, |s| &s.network_policies, Waker::child));
-            all.push(self.children("serviceaccounts", &scope, |s| &s.service_accounts, Waker::child));
-            all.push(self.children("roles", &scope, |s| &s.roles, Waker::child));
-            all.push(self.children("rolebindings", &scope, |s| &s.role_bindings, Waker::child));
-            all.push(self.config_maps(&scope));
+        for scope in &self.scopes() {
+            all.push(self.clusters(scope));
+            all.push(self.pods(scope));
+            all.push(self.children::<Service, _>("services", scope, |s| &s.services));
+            all.push(self.children::<Deployment, _>("deployments", scope, |s| &s.deployments));
+            all.push(self.children::<ControllerRevision, _>("controllerrevisions", scope, |s| &s.revisions));
+            let name = "poddisruptionbudgets";
+            all.push(self.children::<PodDisruptionBudget, _>(name, scope, |s| &s.disruption_budgets));
+            all.push(self.children::<NetworkPolicy, _>("networkpolicies", scope, |s| &s.network_policies));
+            all.push(self.children::<ServiceAccount, _>("serviceaccounts", scope, |s| &s.service_accounts));
+            all.push(self.children::<Role, _>("roles", scope, |s| &s.roles));
+            all.push(self.children::<RoleBinding, _>("rolebindings", scope, |s| &s.role_bindings));
+            // Metadata alone: they are named by their content.
+            all.push(
+                self.children::<PartialObjectMeta<ConfigMap>, _>("configmaps", scope, |s| &s.config_maps),
+            );
         }
         all.push(self.nodes());
         all.push(self.agent_pods(agent_namespace, agent_selector));
@@ -95,12 +110,12 @@ impl Watches {
         let mut all = Vec::new();
         for scope in self.scopes() {
             let spec = self.spec("resourceclaims", &scope, None);
-            let api = self.namespaced(&spec);
-            all.push(self.follow(spec, api, |s| &s.claims, Waker::claim));
+            let api: Api<ResourceClaim> = self.namespaced(&spec);
+            all.push(self.follow(spec, api, LiveChild::from, |s| &s.claims, Waker::claim));
         }
         let spec = self.spec("resourceslices", &"".into(), None);
         let api = Api::all(spec.life.touching(self.client.clone()));
-        all.push(self.follow(spec, api, |s| &s.slices, Waker::slice));
+        all.push(self.follow(spec, api, kept::slice, |s| &s.slices, Waker::slice));
         all
     }
 
@@ -127,98 +142,71 @@ impl Watches {
     fn clusters(&self, scope: &Arc<str>) -> Named {
         let spec = self.spec("inferenceclusters", scope, None);
         let api: Api<DeserializeGuard<InferenceCluster>> = self.namespaced(&spec);
-        let stored = |guard: DeserializeGuard<InferenceCluster>| match guard.0 {
-            Ok(cluster) => Stored::Decoded(Arc::new(cluster)),
-            Err(invalid) => {
-                Stored::Undecodable { metadata: Box::new(invalid.metadata), error: invalid.error }
-            }
-        };
-        let stream = watcher(api, config(&spec));
-        self.task(spec, stream, stored, |s| &s.clusters, Waker::cluster)
+        self.follow(spec, api, kept::stored, |s| &s.clusters, Waker::cluster)
     }
 
-    fn children<K>(
+    fn pods(&self, scope: &Arc<str>) -> Named {
+        let spec = self.spec("pods", scope, Some(OURS));
+        let api: Api<Pod> = self.namespaced(&spec);
+        self.follow(spec, api, LivePod::from, |s| &s.pods, Waker::pod)
+    }
+
+    /// Children of kind `R`, but for pods.
+    fn children<R, C>(
         &self,
         resource: &'static str,
         scope: &Arc<str>,
-        shelf: fn(&Stores) -> &Shelf<K>,
-        wake: fn(&Waker, &Change<K>),
+        shelf: fn(&Stores) -> &Shelf<LiveChild<C>>,
     ) -> Named
     where
-        K: Kept
-            + Resource<DynamicType = (), Scope = NamespaceResourceScope>
-            + Clone
-            + DeserializeOwned
-            + Debug,
+        R: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Watched,
+        LiveChild<C>: From<R> + Kept,
     {
         let spec = self.spec(resource, scope, Some(OURS));
-        let api = self.namespaced(&spec);
-        self.follow(spec, api, shelf, wake)
-    }
-
-    fn follow<K>(
-        &self,
-        spec: Spec,
-        api: Api<K>,
-        shelf: fn(&Stores) -> &Shelf<K>,
-        wake: fn(&Waker, &Change<K>),
-    ) -> Named
-    where
-        K: Kept + Resource + Clone + DeserializeOwned + Debug,
-    {
-        let stream = watcher(api, config(&spec));
-        self.task(spec, stream, |object| object, shelf, wake)
-    }
-
-    /// Names only: other people's ConfigMaps are large, and ours are named by their content.
-    fn config_maps(&self, scope: &Arc<str>) -> Named {
-        let spec = self.spec("configmaps", scope, Some(OURS));
-        let api: Api<PartialObjectMeta<ConfigMap>> = self.namespaced(&spec);
-        self.follow(spec, api, |s| &s.config_maps, Waker::child)
+        let api: Api<R> = self.namespaced(&spec);
+        self.follow(spec, api, LiveChild::from, shelf, Waker::child)
     }
 
     fn nodes(&self) -> Named {
         let spec = self.spec("nodes", &"".into(), None);
         let api = Api::all(spec.life.touching(self.client.clone()));
-        self.follow(spec, api, |s| &s.nodes, Waker::node)
+        self.follow(spec, api, kept::node, |s| &s.nodes, Waker::node)
     }
 
     fn all_namespaces(&self) -> Named {
         let spec = self.spec("namespaces", &"".into(), None);
-        let api: Api<PartialObjectMeta<Namespace>> = Api::all(spec.life.touching(self.client.clone()));
-        self.follow(spec, api, |s| &s.namespaces, Waker::namespace)
+        let api = Api::all(spec.life.touching(self.client.clone()));
+        self.follow(spec, api, kept::namespace, |s| &s.namespaces, Waker::namespace)
     }
 
     fn agent_pods(&self, namespace: &str, selector: &str) -> Named {
         let life = self.lives.add("agent pods".to_owned());
-        let api = Api::namespaced(life.touching(self.client.clone()), namespace);
+        let api: Api<Pod> = Api::namespaced(life.touching(self.client.clone()), namespace);
         let spec =
             Spec { resource: "agent pods", scope: namespace.into(), labels: Some(selector.to_owned()), life };
-        self.follow(spec, api, |s| &s.agent_pods, |w, _| w.agent_pod())
+        self.follow(spec, api, LivePod::from, |s| &s.agent_pods, |w, _| w.agent_pod())
     }
 
-    /// The task of a watch: prune, keep, wake.
-    fn task<R, K: Kept>(
+    /// The task of a watch: keep what is read of each object, wake who is concerned.
+    fn follow<R: Resource + Watched, K: Kept>(
         &self,
         spec: Spec,
-        stream: impl Stream<Item = watcher::Result<Event<R>>> + Send + 'static,
-        convert: impl Fn(R) -> K + Send + 'static,
+        api: Api<R>,
+        keep: fn(R) -> K,
         shelf: fn(&Stores) -> &Shelf<K>,
         wake: fn(&Waker, &Change<K>),
-    ) -> Named
-    where
-        R: Send + 'static,
-    {
+    ) -> Named {
         let this = self.clone();
         let name = spec.life.name().to_owned();
         let future = async move {
+            let stream = watcher(api, config(&spec));
             let mut stream = std::pin::pin!(stream.default_backoff());
             while let Some(item) = stream.next().await {
                 match item {
                     Ok(event) => {
                         this.metrics.watch_event(spec.resource);
                         let done = matches!(event, Event::InitDone);
-                        let event = converted(event, &convert);
+                        let event = kept_event(event, keep);
                         for change in shelf(&this.stores).take(&spec.scope, event) {
                             wake(&this.waker, &change);
                         }
@@ -242,12 +230,7 @@ fn config(spec: &Spec) -> watcher::Config {
     }
 }
 
-fn converted<R, K: Kept>(event: Event<R>, convert: &impl Fn(R) -> K) -> Event<K> {
-    let keep = |object: R| {
-        let mut kept = convert(object);
-        kept.prune();
-        kept
-    };
+fn kept_event<R, K>(event: Event<R>, keep: fn(R) -> K) -> Event<K> {
     match event {
         Event::Apply(object) => Event::Apply(keep(object)),
         Event::Delete(object) => Event::Delete(keep(object)),

@@ -1,10 +1,12 @@
 use std::collections::BTreeMap;
 
+use k8s_openapi::api::resource::v1::ResourceClaim;
 use node_facts::Reading;
 use serde_json::json;
 
-use super::fixtures::{engine_pod, replica};
+use super::fixtures::{engine_pod, replica, seen};
 use super::*;
+use crate::live::claim::LiveClaim;
 
 fn facts(node: &str) -> NodeFacts {
     fathom_node_agent::scene::facts("story")
@@ -16,6 +18,10 @@ fn node(name: &str, json: serde_json::Value) -> Arc<Node> {
     let mut node = json;
     node["metadata"]["name"] = json!(name);
     Arc::new(serde_json::from_value(node).unwrap())
+}
+
+fn live_claim(json: serde_json::Value) -> Arc<LiveClaim> {
+    Arc::new(serde_json::from_value::<ResourceClaim>(json).unwrap().into())
 }
 
 #[test]
@@ -81,12 +87,12 @@ fn a_kubelet_aligns_only_with_the_topology_policy_and_exclusive_cpus_in_force() 
 #[test]
 fn a_pod_with_an_allocated_claim_has_its_place_before_it_runs() {
     let ledger = Ledger::default();
-    ledger.pod(&engine_pod("a-decode-0", "uid-a", "n1"));
+    ledger.pod(&seen(&engine_pod("a-decode-0", "uid-a", "n1")));
     assert!(!present(&ledger, "uid-a", &Live::default())[0].holds);
     let claim = json!({
         "metadata": {"name": "a-decode-0-abcde"}, "spec": {}, "status": {"allocation": {}},
     });
-    let live = Live { claims: vec![Arc::new(serde_json::from_value(claim).unwrap())], ..Live::default() };
+    let live = Live { claims: vec![live_claim(claim)], ..Live::default() };
     let present = present(&ledger, "uid-a", &live);
     assert!(present[0].holds);
     assert_eq!(present[0].replica, replica("a-decode-0", "n1"));
@@ -98,7 +104,7 @@ fn a_driver_whose_claims_run_is_not_forgotten_when_its_slices_vanish() {
         "metadata": {"name": "c"},
         "spec": {"devices": {"requests": [{"name": "gpus", "exactly": {"deviceClassName": "gpu.nvidia.com"}}]}},
     });
-    let live = Live { claims: vec![Arc::new(serde_json::from_value(claim).unwrap())], ..Live::default() };
+    let live = Live { claims: vec![live_claim(claim)], ..Live::default() };
     assert_eq!(running_driver(&live).unwrap().device_class, "gpu.nvidia.com");
     assert_eq!(running_driver(&Live::default()), None);
 }
@@ -118,7 +124,7 @@ fn the_enforcement_of_what_runs_is_read_back_and_a_mixture_is_none() {
             operator_render::names::ANNOTATION_ENFORCEMENT.into(),
             serde_json::to_string(&enforcement).unwrap(),
         );
-        Arc::new(pod)
+        seen(&pod)
     };
     let live = |pods: Vec<_>| Live { pods, ..Live::default() };
     let one = live(vec![pod("a-decode-0", true), pod("a-prefill-0", true)]);

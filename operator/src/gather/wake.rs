@@ -8,15 +8,17 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
-use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceSlice};
+use k8s_openapi::api::core::v1::{Namespace, Node};
+use k8s_openapi::api::resource::v1::ResourceSlice;
 use kube::core::PartialObjectMeta;
 use tokio::sync::Notify;
 
 use super::kept::{Kept, Stored};
-use super::shelf::{Change, ObjectKey};
-use super::{ENFORCE, Sources, pods};
+use super::shelf::Change;
+use super::{ENFORCE, Sources};
 use crate::agents::AgentPod;
+use crate::live::claim::LiveClaim;
+use crate::live::pod::LivePod;
 use crate::reconcile::queue::{Cause, Queue};
 
 /// Port of the agents' gRPC.
@@ -44,7 +46,7 @@ impl Waker {
     /// The object itself: its spec, labels, deletion. Its status is the operator's own doing.
     pub fn cluster(&self, change: &Change<Stored>) {
         self.sources.stores.note_owner(change);
-        let key = ObjectKey::of(change.object().meta());
+        let key = change.object().key();
         let gone = match change {
             Change::Gone(object) => Some(object),
             Change::Changed { old, new } if old.meta().uid != new.meta().uid => Some(old),
@@ -69,7 +71,7 @@ impl Waker {
     }
 
     /// A pod: its owner; who waits for room, if it made some.
-    pub fn pod(&self, change: &Change<Pod>) {
+    pub fn pod(&self, change: &Change<LivePod>) {
         let Sources { ledger, engines, .. } = &*self.sources;
         let freed = match change {
             Change::Gone(pod) => {
@@ -82,7 +84,7 @@ impl Waker {
             }
             Change::Changed { old, new } => {
                 engines.pod(new);
-                let another = old.metadata.uid != new.metadata.uid;
+                let another = old.uid != new.uid;
                 if another {
                     engines.pod_gone(old);
                 }
@@ -96,29 +98,23 @@ impl Waker {
     }
 
     /// A claim of ours: its owner. A stranger's: who is on its nodes and who waits, if its devices changed.
-    pub fn claim(&self, change: &Change<ResourceClaim>) {
+    pub fn claim(&self, change: &Change<LiveClaim>) {
         if change.object().owner().is_some() {
             self.child(change);
             return;
         }
-        let devices =
-            |claim: &ResourceClaim| claim.status.as_ref().and_then(|status| status.allocation.clone());
         let (before, after) = match change {
-            Change::Appeared(claim) => (None, devices(claim)),
-            Change::Gone(claim) => (devices(claim), None),
-            Change::Changed { old, new } => (devices(old), devices(new)),
+            Change::Appeared(claim) => (&[][..], claim.devices()),
+            Change::Gone(claim) => (claim.devices(), &[][..]),
+            Change::Changed { old, new } => (old.devices(), new.devices()),
         };
         if before == after {
             return;
         }
-        let results = [before, after].into_iter().flatten().filter_map(|allocation| allocation.devices);
-        let pools: BTreeSet<(String, String)> = results
-            .flat_map(|devices| devices.results.unwrap_or_default())
-            .map(|r| (r.driver, r.pool))
-            .collect();
+        let pools: BTreeSet<(&str, &str)> =
+            before.iter().chain(after).map(|device| (&*device.driver, &*device.pool)).collect();
         for slice in self.sources.stores.slices.all() {
-            let pool = (slice.spec.driver.clone(), slice.spec.pool.name.clone());
-            if pools.contains(&pool) {
+            if pools.contains(&(slice.spec.driver.as_str(), slice.spec.pool.name.as_str())) {
                 self.node_named(slice.spec.node_name.as_deref());
             }
         }
@@ -154,7 +150,7 @@ impl Waker {
         }
         let Some(name) = change.object().metadata.name.as_deref() else { return };
         for cluster in self.sources.stores.clusters.all() {
-            let key = ObjectKey::of(cluster.meta());
+            let key = cluster.key();
             if &*key.namespace == name {
                 self.queue.wake(&key, Cause::Surroundings);
             }
@@ -209,12 +205,10 @@ impl Waker {
 }
 
 /// Where an agent can be reached, once its pod has an address.
-fn agent(pod: &Pod) -> Option<AgentPod> {
-    let ip = pod.status.as_ref()?.pod_ip.as_deref()?;
-    let node = pod.spec.as_ref()?.node_name.clone()?;
-    let here = !pods::ended(pod) && !pods::ending(pod);
-    let address = SocketAddr::new(ip.parse().ok()?, AGENT_PORT);
-    here.then(|| AgentPod { name: pod.metadata.name.clone().unwrap_or_default(), node, address })
+fn agent(pod: &LivePod) -> Option<AgentPod> {
+    let (name, node) = (pod.name().to_owned(), pod.content.node.to_string());
+    let address = SocketAddr::new(pod.content.ip?, AGENT_PORT);
+    (!node.is_empty() && !pod.has_ended() && !pod.ending).then_some(AgentPod { name, node, address })
 }
 
 #[cfg(test)]

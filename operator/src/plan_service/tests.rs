@@ -45,7 +45,7 @@ fn desired(pods: &[(&str, &str, &str)]) -> Desired {
 
 fn live(pods: &[(&str, &str)]) -> Live {
     Live {
-        pods: pods.iter().map(|(name, revision)| Arc::new(pod(name, revision))).collect(),
+        pods: pods.iter().map(|(name, revision)| Arc::new(pod(name, revision).into())).collect(),
         ..Live::default()
     }
 }

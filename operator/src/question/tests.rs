@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 use super::*;
 
 /// A pod as JSON says it.
-fn pod(name: &str, role: &str, ready: bool, restarts: i32) -> Arc<Pod> {
+fn pod(name: &str, role: &str, ready: bool, restarts: i32) -> Arc<LivePod> {
     let pod = json!({
         "metadata": {
             "name": name, "uid": format!("uid-{name}"),
@@ -25,10 +25,10 @@ fn pod(name: &str, role: &str, ready: bool, restarts: i32) -> Arc<Pod> {
             }],
         },
     });
-    Arc::new(serde_json::from_value(pod).unwrap())
+    Arc::new(serde_json::from_value::<Pod>(pod).unwrap().into())
 }
 
-fn live(pods: &[Arc<Pod>]) -> Live {
+fn live(pods: &[Arc<LivePod>]) -> Live {
     Live { pods: pods.to_vec(), ..Live::default() }
 }
 

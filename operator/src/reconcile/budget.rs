@@ -7,11 +7,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::Pod;
 use tokio::time::Instant;
 
 use crate::backoff::Backoff;
-use crate::gather::pods;
+use crate::live::pod::LivePod;
 use crate::status::Rejection;
 
 /// A node that has refused a replica so often is not tried again for the same spec.
@@ -64,9 +63,9 @@ pub struct Verdict {
 
 impl Budget {
     /// Takes the pods of an object as they are now. A new generation of the spec begins anew.
-    pub fn weigh(&self, uid: &str, generation: Option<i64>, live: &[Arc<Pod>], now: Instant) -> Verdict {
+    pub fn weigh(&self, uid: &str, generation: Option<i64>, live: &[Arc<LivePod>], now: Instant) -> Verdict {
         let mut objects = self.lock();
-        let any_failed = live.iter().any(|pod| pods::ended(pod));
+        let any_failed = live.iter().any(|pod| pod.has_ended());
         if !any_failed && !objects.contains_key(uid) {
             return Verdict::default();
         }
@@ -76,11 +75,11 @@ impl Budget {
         }
         let mut verdict = Verdict::default();
         for pod in live {
-            let Some(present) = pods::present(pod) else { continue };
+            let Some(present) = pod.present() else { continue };
             let place = (present.replica.name.clone(), present.replica.node.clone());
-            if pods::ended(pod) {
+            if pod.has_ended() {
                 verdict.news += u32::from(failures.count(place, pod, now));
-            } else if present.holds && pods::ready(pod) {
+            } else if present.holds && pod.is_ready() {
                 failures.entries.retain(|(replica, _), _| *replica != place.0);
             }
         }
@@ -103,8 +102,8 @@ impl Budget {
 
 impl Failures {
     /// Counts a failed pod once. Returns whether a kubelet refused it.
-    fn count(&mut self, place: (String, String), pod: &Pod, now: Instant) -> bool {
-        let uid = pod.metadata.uid.clone().unwrap_or_default();
+    fn count(&mut self, place: (String, String), pod: &LivePod, now: Instant) -> bool {
+        let uid = pod.uid.to_string();
         if self.counted.contains(&uid) || self.entries.len() >= MAX_ENTRIES {
             return false;
         }
@@ -112,12 +111,8 @@ impl Failures {
             self.counted.pop_first();
         }
         self.counted.insert(uid);
-        let status = pod.status.as_ref();
-        let refused = pods::refused_by_kubelet(pod);
-        let (reason, message) = refused.unwrap_or_else(|| {
-            let reason = status.and_then(|status| status.reason.as_deref()).unwrap_or("Failed");
-            (reason, status.and_then(|status| status.message.as_deref()).unwrap_or_default())
-        });
+        let refused = pod.refused_by_kubelet();
+        let (reason, message) = refused.unwrap_or_else(|| (pod.failure(), &pod.content.message));
         let (reason, message, by_kubelet) = (reason.to_owned(), message.to_owned(), refused.is_some());
         let times = self.entries.get(&place).map_or(0, |entry| entry.times) + 1;
         self.entries.insert(place, Entry { reason, message, times, last: now, by_kubelet });
@@ -165,11 +160,11 @@ mod tests {
     use super::*;
     use crate::gather::fixtures::{engine_pod, refuse, run};
 
-    fn refused(uid: &str, node: &str) -> Arc<Pod> {
+    fn refused(uid: &str, node: &str) -> Arc<LivePod> {
         let mut pod = engine_pod("flash-decode-0", "flash", node);
         pod.metadata.uid = Some(uid.to_owned());
         refuse(&mut pod, "TopologyAffinityError");
-        Arc::new(pod)
+        Arc::new(pod.into())
     }
 
     #[test]
@@ -216,7 +211,7 @@ mod tests {
         budget.weigh("flash", Some(1), &[refused("p1", "n1")], now);
         let mut pod = engine_pod("flash-decode-0", "flash", "n1");
         run(&mut pod, "10.0.0.1", 0, true);
-        let verdict = budget.weigh("flash", Some(1), &[Arc::new(pod)], now);
+        let verdict = budget.weigh("flash", Some(1), &[Arc::new(pod.into())], now);
         assert_eq!(verdict, Verdict::default());
         assert!(budget.lock().is_empty());
     }
@@ -226,7 +221,7 @@ mod tests {
         let budget = Budget::default();
         let mut pod = engine_pod("flash-decode-0", "flash", "n1");
         refuse(&mut pod, "Evicted");
-        let verdict = budget.weigh("flash", Some(1), &[Arc::new(pod)], Instant::now());
+        let verdict = budget.weigh("flash", Some(1), &[Arc::new(pod.into())], Instant::now());
         assert!(verdict.excluded.is_empty() && verdict.rejections.is_empty());
         assert!(verdict.held_back.contains_key("flash-decode-0"));
     }

@@ -107,7 +107,7 @@ fn healed(
 fn newest(gathered: &Gathered) -> Option<Recorded> {
     let revisions = gathered.live.revisions.iter();
     revisions
-        .filter_map(|revision| operator_render::recorded(revision))
+        .filter_map(|revision| revision.content.read(revision.name()))
         .max_by_key(|recorded| recorded.number)
 }
 

@@ -9,6 +9,7 @@ use operator_render::{Neighbours, Owner, RenderInput};
 
 use super::decide::{Decision, Wanted, decide};
 use super::*;
+use crate::gather::fixtures::seen;
 use crate::live::Live;
 
 const IMAGE: &str = "engine:1";
@@ -51,9 +52,9 @@ fn run(gathered: &mut Gathered, number: i64) {
     });
     let mut revision = desired.revision.clone();
     revision.revision = number;
-    gathered.live.revisions.push(Arc::new(revision));
-    gathered.live.pods = desired.replicas.iter().map(|replica| Arc::new(replica.pod.clone())).collect();
-    let pods = desired.replicas.iter().filter_map(|replica| crate::gather::pods::present(&replica.pod));
+    gathered.live.revisions.push(Arc::new(revision.into()));
+    gathered.live.pods = desired.replicas.iter().map(|replica| seen(&replica.pod)).collect();
+    let pods = gathered.live.pods.iter().filter_map(|pod| pod.present());
     gathered.surroundings.present = pods.map(|present| Present { holds: true, ..present }).collect();
 }
 

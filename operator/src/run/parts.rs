@@ -22,7 +22,7 @@ use crate::config::Config;
 use crate::events::Events;
 use crate::gather::streams::{Lives, Watches};
 use crate::gather::wake::Waker;
-use crate::gather::{Sources, discovery, pods};
+use crate::gather::{Sources, discovery};
 use crate::http::{self, Probes};
 use crate::lease::{self, LeaseSettings, Standing};
 use crate::metrics::Metrics;
@@ -234,7 +234,7 @@ async fn settled(lives: Arc<Lives>, mut discovered: watch::Receiver<bool>, sourc
     let mut news = sources.agents.changed();
     let deadline = Instant::now() + SETTLE;
     loop {
-        let expected = sources.stores.agent_pods.all().iter().filter(|pod| pods::ready(pod)).count();
+        let expected = sources.stores.agent_pods.all().iter().filter(|pod| pod.is_ready()).count();
         let connected = sources.agents.connections().connected;
         if connected >= expected {
             break;

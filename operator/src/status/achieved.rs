@@ -7,15 +7,15 @@ use node_facts::{ContainerAllocation, NodeFacts};
 use operator_plan::{Mode, ReplicaPlan, cpu_list};
 use serde_json::Value;
 
-use super::pods::PodView;
 use super::running::claim_of;
 use super::{Effect, Observed};
+use crate::live::pod::LivePod;
 
 /// What holds of one replica whose pod runs.
 pub(super) fn achieved(
     observed: &Observed<'_>,
     effect: &Effect<'_>,
-    pod: PodView<'_>,
+    pod: &LivePod,
     replica: &ReplicaPlan,
 ) -> AchievedStatus {
     let seen = Seen::of(observed, pod, replica);
@@ -35,11 +35,11 @@ struct Seen<'a> {
 }
 
 impl<'a> Seen<'a> {
-    fn of(observed: &Observed<'a>, pod: PodView<'_>, replica: &ReplicaPlan) -> Self {
-        let namespace = pod.pod.metadata.namespace.as_deref().unwrap_or_default();
+    fn of(observed: &Observed<'a>, pod: &LivePod, replica: &ReplicaPlan) -> Self {
         let node = observed.gathered.facts.iter().find(|facts| facts.node == replica.node);
         let kubelet = |facts: &'a NodeFacts| facts.kubelet.value();
-        let allocation = node.and_then(kubelet).and_then(|kubelet| kubelet.allocation(namespace, pod.name()));
+        let allocation =
+            node.and_then(kubelet).and_then(|kubelet| kubelet.allocation(&pod.key.namespace, pod.name()));
         Self {
             engine: observed.gathered.engines.get(pod.name()),
             allocation: allocation.map(|allocation| allocation.containers.as_slice()),
@@ -65,7 +65,7 @@ impl<'a> Seen<'a> {
 fn gpus(
     observed: &Observed<'_>,
     effect: &Effect<'_>,
-    pod: PodView<'_>,
+    pod: &LivePod,
     replica: &ReplicaPlan,
     seen: &Seen<'_>,
 ) -> AchievedPart {
@@ -80,14 +80,11 @@ fn gpus(
 }
 
 /// The claim's selector names exactly the planned GPUs: allocated in full, it holds them.
-fn claimed(observed: &Observed<'_>, pod: PodView<'_>, replica: &ReplicaPlan) -> AchievedPart {
+fn claimed(observed: &Observed<'_>, pod: &LivePod, replica: &ReplicaPlan) -> AchievedPart {
     let Some(claim) = claim_of(observed, pod) else {
         return part(AchievedState::Unknown, "the pod's ResourceClaim is not there");
     };
-    let allocation = claim.status.as_ref().and_then(|status| status.allocation.as_ref());
-    let devices = allocation.and_then(|allocation| allocation.devices.as_ref());
-    let results = devices.and_then(|devices| devices.results.as_ref()).map_or(0, Vec::len);
-    match (results, replica.gpus.len()) {
+    match (claim.devices().len(), replica.gpus.len()) {
         (0, _) => part(AchievedState::Unknown, "the pod's ResourceClaim is not allocated yet"),
         (has, wanted) if has == wanted => achieved_part(),
         (has, wanted) => part(AchievedState::Refused, format!("{has} of {wanted} GPUs are allocated")),

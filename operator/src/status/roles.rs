@@ -6,12 +6,12 @@ use std::fmt::{self, Display, Formatter};
 
 use engine_spec::Role;
 use fathom_crds::InferenceClusterSpec;
-use k8s_openapi::api::apps::v1::Deployment;
-use operator_render::names::{ANNOTATION_APPLIED, LABEL_ROLE};
+use operator_render::sealed_hash;
 
-use super::pods;
 use super::running::Running;
 use super::{Effect, Observed};
+use crate::live::child::Rollout;
+use crate::live::pod::ROUTER;
 
 /// Pods of one role.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -72,7 +72,7 @@ impl RoleCounts {
             count.current += 1;
             count.ready += usize::from(pod.is_ready());
         }
-        let engines = pods::staying(&observed.gathered.live.pods).filter(|pod| !pod.is_router());
+        let engines = observed.gathered.live.staying().filter(|pod| !pod.is_router());
         let outdated = engines.filter(|pod| !pod.has_failed()).count().saturating_sub(running.len());
         let (router, outdated_routers) = router(observed, effect);
         Self { router, outdated: outdated + outdated_routers, ..counts }
@@ -80,17 +80,16 @@ impl RoleCounts {
 
     /// No plan is carried out: what the spec asks for, and whatever runs of an earlier one.
     fn of_wish(spec: &InferenceClusterSpec, observed: &Observed<'_>) -> Self {
-        let pods: Vec<_> =
-            pods::staying(&observed.gathered.live.pods).filter(|pod| !pod.has_failed()).collect();
+        let pods: Vec<_> = observed.gathered.live.staying().filter(|pod| !pod.has_failed()).collect();
         let count = |replicas: i32, roles: &[&str]| {
-            let of_role = pods.iter().filter(|pod| roles.contains(&pod.label(LABEL_ROLE)));
+            let of_role = pods.iter().filter(|pod| roles.contains(&&*pod.content.role));
             let wanted = usize::try_from(replicas).unwrap_or(0);
             Count { ready: of_role.filter(|pod| pod.is_ready()).count(), current: 0, wanted }
         };
         Self {
             prefill: count(spec.prefill_replicas(), &["prefill"]),
             decode: count(spec.decode.replicas, &["decode", "unified"]),
-            router: count(spec.router.replicas, &[pods::ROUTER]),
+            router: count(spec.router.replicas, &[ROUTER]),
             outdated: pods.iter().filter(|pod| !pod.is_router()).count(),
         }
     }
@@ -132,28 +131,16 @@ impl RoleCounts {
 fn router(observed: &Observed<'_>, effect: &Effect<'_>) -> (Count, usize) {
     let wanted = effect.planned.plan.routers as usize;
     let found = effect.desired.router.as_ref().and_then(|desired| {
+        let meta = &desired.metadata;
         let mut deployments = observed.gathered.live.deployments.iter();
         deployments.find(|live| {
-            live.metadata.name == desired.metadata.name
-                && applied(live) == applied(desired)
-                && has_seen_its_spec(live)
+            Some(live.name()) == meta.name.as_deref()
+                && live.applied.as_deref() == sealed_hash(meta)
+                && live.content.is_observed
         })
     });
-    let status = found.and_then(|deployment| deployment.status.as_ref());
-    let figure = |figure: Option<i32>| usize::try_from(figure.unwrap_or(0)).unwrap_or(0);
-    let updated = figure(status.and_then(|status| status.updated_replicas));
-    let all = figure(status.and_then(|status| status.replicas));
-    let ready = figure(status.and_then(|status| status.ready_replicas));
+    let Rollout { replicas, updated, ready, .. } =
+        found.map(|deployment| deployment.content).unwrap_or_default();
     // While old pods are ready beside new ones, only as many as are new can be counted as new and ready.
-    (Count { ready: ready.min(updated), current: updated, wanted }, all.saturating_sub(updated))
-}
-
-/// What was rendered when the Deployment was written last.
-fn applied(deployment: &Deployment) -> Option<&String> {
-    deployment.metadata.annotations.as_ref()?.get(ANNOTATION_APPLIED)
-}
-
-fn has_seen_its_spec(deployment: &Deployment) -> bool {
-    let seen = deployment.status.as_ref().and_then(|status| status.observed_generation);
-    seen >= deployment.metadata.generation
+    (Count { ready: ready.min(updated), current: updated, wanted }, replicas.saturating_sub(updated))
 }

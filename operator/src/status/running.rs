@@ -3,16 +3,16 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::resource::v1::ResourceClaim;
 use operator_plan::ReplicaPlan;
 
 use super::Observed;
-use super::pods::{self, PodView};
+use crate::live::claim::LiveClaim;
+use crate::live::pod::LivePod;
 
 /// Pods in effect with their plan entries, in the order of the replicas' names.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Running<'a> {
-    by_replica: BTreeMap<&'a str, (PodView<'a>, &'a ReplicaPlan)>,
+    by_replica: BTreeMap<&'a str, (&'a LivePod, &'a ReplicaPlan)>,
 }
 
 impl<'a> Running<'a> {
@@ -25,7 +25,7 @@ impl<'a> Running<'a> {
         let names: BTreeMap<&str, &str> = desired
             .filter_map(|wanted| Some((wanted.pod.metadata.name.as_deref()?, wanted.replica.as_str())))
             .collect();
-        let pods = pods::staying(&observed.gathered.live.pods).filter(|pod| !pod.has_failed());
+        let pods = observed.gathered.live.staying().filter(|pod| !pod.has_failed());
         let by_replica = pods.filter_map(|pod| {
             let replica = *plan.get(names.get(pod.name())?)?;
             Some((replica.name.as_str(), (pod, replica)))
@@ -33,18 +33,18 @@ impl<'a> Running<'a> {
         Self { by_replica: by_replica.collect() }
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = (PodView<'a>, &'a ReplicaPlan)> + '_ {
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&'a LivePod, &'a ReplicaPlan)> + '_ {
         self.by_replica.values().copied()
     }
 
     /// The pod of a replica, by the replica's name.
-    pub(super) fn of_replica(&self, name: &str) -> Option<(PodView<'a>, &'a ReplicaPlan)> {
+    pub(super) fn of_replica(&self, name: &str) -> Option<(&'a LivePod, &'a ReplicaPlan)> {
         self.by_replica.get(name).copied()
     }
 
     /// The plan entry of a pod.
-    pub(super) fn plan_of(&self, pod: PodView<'_>) -> Option<&'a ReplicaPlan> {
-        self.iter().find(|(own, _)| own.uid() == pod.uid()).map(|(_, replica)| replica)
+    pub(super) fn plan_of(&self, pod: &LivePod) -> Option<&'a ReplicaPlan> {
+        self.iter().find(|(own, _)| own.uid == pod.uid).map(|(_, replica)| replica)
     }
 
     pub(super) fn len(&self) -> usize {
@@ -53,7 +53,7 @@ impl<'a> Running<'a> {
 }
 
 /// The claim of a pod: it carries the pod's name.
-pub(super) fn claim_of<'a>(observed: &Observed<'a>, pod: PodView<'_>) -> Option<&'a ResourceClaim> {
-    let mut claims = observed.gathered.live.claims.iter();
-    claims.find(|claim| claim.metadata.name.as_deref() == Some(pod.name())).map(|claim| &**claim)
+pub(super) fn claim_of<'a>(observed: &Observed<'a>, pod: &LivePod) -> Option<&'a LiveClaim> {
+    let mut claims = observed.gathered.live.claims.iter().map(AsRef::as_ref);
+    claims.find(|claim| claim.name() == pod.name())
 }

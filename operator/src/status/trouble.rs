@@ -3,15 +3,14 @@
 
 use fathom_crds::conditions::Reason;
 use fathom_crds::inference_cluster::AchievedState;
-use k8s_openapi::api::resource::v1::ResourceClaim;
 use node_facts::GpuHealth;
 use operator_plan::{ComputeDevice, Mode, gib};
 
 use super::achieved::achieved;
-use super::pods::{self, PodView};
 use super::running::{Running, claim_of};
 use super::verdicts::requires_binding;
 use super::{Effect, Observed};
+use crate::live::pod::{Container, Ended, LivePod};
 
 /// Longest part of a container's last words that is repeated.
 const MAX_WORDS_BYTES: usize = 400;
@@ -35,7 +34,7 @@ pub(super) fn troubles(observed: &Observed<'_>, running: &Running<'_>) -> Vec<Tr
         found.extend(lost_gpus(observed, effect, running));
     }
     found.extend(rejections(observed));
-    for pod in pods::staying(&observed.gathered.live.pods) {
+    for pod in observed.gathered.live.staying() {
         found.extend(pod_trouble(observed, running, pod));
     }
     found.sort_by_key(|trouble| rank(trouble.reason));
@@ -166,55 +165,50 @@ fn rejections(observed: &Observed<'_>) -> Vec<Trouble> {
     .collect()
 }
 
-fn pod_trouble(observed: &Observed<'_>, running: &Running<'_>, pod: PodView<'_>) -> Option<Trouble> {
+fn pod_trouble(observed: &Observed<'_>, running: &Running<'_>, pod: &LivePod) -> Option<Trouble> {
     if pod.has_failed() {
         // Pods that a kubelet rejected are told by `rejections`, with their count.
-        let told = observed.rejections.iter().any(|rejection| rejection.reason == pod.reason());
+        let told = observed.rejections.iter().any(|rejection| *rejection.reason == *pod.content.reason);
         return (!told).then(|| failed(pod));
     }
     if pod.is_ready() {
         return None;
     }
-    if let Some(said) = pod.unschedulable() {
+    if let Some(said) = &pod.content.unschedulable {
         return Some(unschedulable(observed, running, pod, said));
     }
-    pod.containers().find_map(|container| {
-        let end = pods::last_end(container);
-        match (pods::waiting(container), end) {
-            (Some((reason, message)), _) if is_pull(reason) => Some(Trouble {
-                reason: Reason::ImagePull,
-                message: format!(
-                    "image {} of pod {}: {reason}: {}",
-                    container.image,
-                    pod.name(),
-                    sentence(message)
-                ),
-                stuck: true,
-            }),
-            (Some((reason, message)), _) if is_creation(reason) => Some(Trouble {
-                reason: Reason::ContainerRefused,
-                message: format!(
-                    "container {} of pod {} cannot be started: {reason}: {}",
-                    container.name,
-                    pod.name(),
-                    sentence(message)
-                ),
-                stuck: true,
-            }),
-            (_, Some(end)) if container.restart_count > 0 || end.exit_code != 0 => {
-                Some(ended(running, pod, container, end))
-            }
-            _ => None,
+    pod.content.containers.iter().find_map(|container| match (&container.waiting, &container.last_end) {
+        (Some((reason, message)), _) if is_pull(reason) => Some(Trouble {
+            reason: Reason::ImagePull,
+            message: format!(
+                "image {} of pod {}: {reason}: {}",
+                container.image,
+                pod.name(),
+                sentence(message)
+            ),
+            stuck: true,
+        }),
+        (Some((reason, message)), _) if is_creation(reason) => Some(Trouble {
+            reason: Reason::ContainerRefused,
+            message: format!(
+                "container {} of pod {} cannot be started: {reason}: {}",
+                container.name,
+                pod.name(),
+                sentence(message)
+            ),
+            stuck: true,
+        }),
+        (_, Some(end)) if container.restarts > 0 || end.exit_code != 0 => {
+            Some(ended(running, pod, container, end))
         }
+        _ => None,
     })
 }
 
 /// The scheduler never says which constraint of a claim failed; the plan knows what it asked for.
-fn unschedulable(observed: &Observed<'_>, running: &Running<'_>, pod: PodView<'_>, said: &str) -> Trouble {
-    let is_open =
-        |claim: &ResourceClaim| claim.status.as_ref().is_none_or(|status| status.allocation.is_none());
+fn unschedulable(observed: &Observed<'_>, running: &Running<'_>, pod: &LivePod, said: &str) -> Trouble {
     let said = sentence(said);
-    if claim_of(observed, pod).is_some_and(is_open) {
+    if claim_of(observed, pod).is_some_and(|claim| !claim.is_allocated()) {
         let wanted = running.plan_of(pod).map_or_else(String::new, |replica| {
             let uuids: Vec<&str> = replica.gpus.iter().map(|gpu| gpu.uuid.as_str()).collect();
             format!(" of GPUs {} on node {}", uuids.join(", "), replica.node)
@@ -229,25 +223,19 @@ fn unschedulable(observed: &Observed<'_>, running: &Running<'_>, pod: PodView<'_
     Trouble { reason: Reason::Unschedulable, message, stuck: false }
 }
 
-fn failed(pod: PodView<'_>) -> Trouble {
-    let reason = if pod.reason().is_empty() { "Failed" } else { pod.reason() };
+fn failed(pod: &LivePod) -> Trouble {
+    let (reason, message) = (pod.failure(), sentence(&pod.content.message));
     Trouble {
         reason: Reason::CrashLoop,
-        message: format!("pod {} failed: {reason}: {}; it is replaced", pod.name(), sentence(pod.message())),
+        message: format!("pod {} failed: {reason}: {message}; it is replaced", pod.name()),
         stuck: false,
     }
 }
 
-fn ended(
-    running: &Running<'_>,
-    pod: PodView<'_>,
-    container: &k8s_openapi::api::core::v1::ContainerStatus,
-    end: &k8s_openapi::api::core::v1::ContainerStateTerminated,
-) -> Trouble {
-    let why = end.reason.as_deref().unwrap_or("Error");
-    let words = last_words(end.message.as_deref().unwrap_or_default());
+fn ended(running: &Running<'_>, pod: &LivePod, container: &Container, end: &Ended) -> Trouble {
+    let (why, words) = (&*end.reason, last_words(&end.message));
     let (name, pod_name) = (&container.name, pod.name());
-    let times = times(container.restart_count);
+    let times = times(container.restarts);
     let how = format!("container {name} of pod {pod_name} ended ({why}, exit code {}){times}", end.exit_code);
     if why == "OOMKilled" {
         return Trouble {
@@ -266,7 +254,7 @@ fn ended(
 }
 
 /// Where the memory of a pod went, as far as the plan knows.
-fn memory_plan(running: &Running<'_>, pod: PodView<'_>) -> String {
+fn memory_plan(running: &Running<'_>, pod: &LivePod) -> String {
     let Some(replica) = running.plan_of(pod) else {
         return "It belongs to an earlier plan, or is a router".to_owned();
     };

@@ -9,10 +9,8 @@ use fathom_crds::inference_cluster::{
     AchievedState, InferenceClusterStatus, MemoryBinding, NumaMode, ReplicaStatus, RolloutMode,
 };
 use operator_plan::{Planned, STALE_AFTER_MS};
-use operator_render::names::{LABEL_REVISION, LABEL_ROLE};
 
 use super::condition::{State, Verdict};
-use super::pods::{self, PodView};
 use super::roles::RoleCounts;
 use super::trouble::Trouble;
 use super::{Effect, Intent, Observed};
@@ -319,15 +317,15 @@ fn routable(seen: &Seen<'_>) -> Verdict {
 /// are ready, and requests came through when somebody looked last.
 fn any_serves(seen: &Seen<'_>) -> bool {
     let live = &seen.observed.gathered.live;
-    let ready: Vec<_> = pods::staying(&live.pods).filter(|pod| pod.is_ready()).collect();
+    let ready: Vec<_> = live.staying().filter(|pod| pod.is_ready()).collect();
     let has = |role: &str, revision: &str| {
-        ready.iter().any(|pod| pod.label(LABEL_ROLE) == role && pod.label(LABEL_REVISION) == revision)
+        ready.iter().any(|pod| *pod.content.role == *role && *pod.content.revision == *revision)
     };
     let pairs =
         |revision: &str| has("unified", revision) || (has("prefill", revision) && has("decode", revision));
     let revisions: BTreeSet<&str> =
-        ready.iter().filter(|pod| !pod.is_router()).map(|pod| pod.label(LABEL_REVISION)).collect();
-    let is_whole = ready.iter().any(PodView::is_router) && revisions.into_iter().any(pairs);
+        ready.iter().filter(|pod| !pod.is_router()).map(|pod| &*pod.content.revision).collect();
+    let is_whole = ready.iter().any(|pod| pod.is_router()) && revisions.into_iter().any(pairs);
     is_whole && is_true(seen.before, Kind::Routable)
 }
 

@@ -9,13 +9,21 @@ use axum::extract::State;
 use axum::http::{Method, Request, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::{Json, Router};
+use k8s_openapi::api::apps::v1::{ControllerRevision, Deployment};
+use k8s_openapi::api::core::v1::{ConfigMap, Pod, Service, ServiceAccount};
+use k8s_openapi::api::networking::v1::NetworkPolicy;
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
+use k8s_openapi::api::resource::v1::ResourceClaim;
 use kube::Client;
+use kube::core::PartialObjectMeta;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::super::FIELD_MANAGER;
 use super::scene::UID;
 use crate::live::Live;
+use crate::live::child::LiveChild;
 
 /// Answers to calls that start with a text such as `POST pods`, each given once.
 type Faults = Vec<(&'static str, Value)>;
@@ -55,25 +63,29 @@ impl FakeApi {
     pub(super) fn live(&self) -> Live {
         let store = self.store();
         Live {
-            pods: typed(&store, "pods"),
-            claims: typed(&store, "resourceclaims"),
-            config_maps: typed(&store, "configmaps"),
-            services: typed(&store, "services"),
-            deployments: typed(&store, "deployments"),
-            disruption_budgets: typed(&store, "poddisruptionbudgets"),
-            network_policies: typed(&store, "networkpolicies"),
-            service_accounts: typed(&store, "serviceaccounts"),
-            roles: typed(&store, "roles"),
-            role_bindings: typed(&store, "rolebindings"),
-            revisions: typed(&store, "controllerrevisions"),
+            pods: seen::<Pod, _>(&store, "pods"),
+            claims: seen::<ResourceClaim, _>(&store, "resourceclaims"),
+            config_maps: seen::<PartialObjectMeta<ConfigMap>, _>(&store, "configmaps"),
+            services: seen::<Service, _>(&store, "services"),
+            deployments: seen::<Deployment, _>(&store, "deployments"),
+            disruption_budgets: seen::<PodDisruptionBudget, _>(&store, "poddisruptionbudgets"),
+            network_policies: seen::<NetworkPolicy, _>(&store, "networkpolicies"),
+            service_accounts: seen::<ServiceAccount, _>(&store, "serviceaccounts"),
+            roles: seen::<Role, _>(&store, "roles"),
+            role_bindings: seen::<RoleBinding, _>(&store, "rolebindings"),
+            revisions: seen::<ControllerRevision, _>(&store, "controllerrevisions"),
         }
     }
 }
 
-fn typed<K: DeserializeOwned>(store: &Store, plural: &str) -> Vec<Arc<K>> {
+fn seen<K: DeserializeOwned, C>(store: &Store, plural: &str) -> Vec<Arc<LiveChild<C>>>
+where
+    LiveChild<C>: From<K>,
+{
+    let typed = |object: &Value| serde_json::from_value::<K>(object.clone()).unwrap();
     let ours = |object: &&Value| object["metadata"]["ownerReferences"][0]["uid"] == UID;
     let of_kind = store.objects.iter().filter(|((kind, _), _)| kind == plural).map(|(_, object)| object);
-    of_kind.filter(ours).map(|object| Arc::new(serde_json::from_value(object.clone()).unwrap())).collect()
+    of_kind.filter(ours).map(|object| Arc::new(LiveChild::from(typed(object)))).collect()
 }
 
 pub(super) fn failure(code: u16, reason: &str, message: &str) -> Value {

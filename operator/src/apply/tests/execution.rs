@@ -42,7 +42,7 @@ async fn needs_are_made_before_pods_and_all_is_counted() {
     let writes = calls.iter().filter(|call| !call.starts_with("GET")).count();
     assert_eq!(outcome, Outcome { writes: u32::try_from(writes).unwrap(), ..Outcome::default() });
     let record = api.live().revisions.remove(0);
-    assert_eq!(record.revision, 1);
+    assert_eq!(record.content.number, 1);
 }
 
 /// A20: a second pass over the same makes no call, whatever else has touched the children meanwhile.
@@ -144,8 +144,7 @@ async fn an_old_view_makes_nothing_twice() {
 async fn a_delete_for_an_old_pod_does_not_hit_its_successor() {
     let api = made(&Scene::new(2)).await;
     let old_view = api.live();
-    let name =
-        old_view.pods.iter().filter_map(|pod| pod.metadata.name.clone()).find(|n| n.contains("decode-1"));
+    let name = old_view.pods.iter().map(|pod| pod.name().to_owned()).find(|n| n.contains("decode-1"));
     let key = ("pods".to_owned(), name.unwrap());
     api.store().objects.get_mut(&key).unwrap()["metadata"]["uid"] = json!("successor");
     let outcome = pass(&api, &Scene::new(1), &old_view).await.unwrap();
@@ -239,7 +238,7 @@ async fn a_pod_made_a_moment_ago_keeps_its_successor_away_until_it_is_gone() {
     assert!(outcome.taken_names.is_empty() && outcome.refused.is_empty(), "{outcome:?}");
 
     for pod in pods {
-        api.store().objects.remove(&("pods".to_owned(), pod.metadata.name.clone().unwrap()));
+        api.store().objects.remove(&("pods".to_owned(), pod.name().to_owned()));
     }
     apply(&context, &next.render(), &lagging).await.unwrap();
     let calls = api.calls();

@@ -6,9 +6,9 @@ use engine_spec::Role;
 use engine_spec::admission::SpeedSource;
 use fathom_crds::InferenceCluster;
 use k8s_openapi::api::apps::v1::DeploymentStatus;
-use k8s_openapi::api::core::v1::{Pod, PodCondition, PodStatus};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
-use k8s_openapi::jiff::Timestamp;
+use k8s_openapi::api::core::v1::{ConfigMap, Pod, PodCondition, PodStatus};
+use k8s_openapi::api::resource::v1::ResourceClaim;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 use kube::core::PartialObjectMeta;
 use operator_plan::{
@@ -18,6 +18,8 @@ use operator_render::{Desired, Neighbours, Owner, RenderInput, render};
 
 use super::super::child::name;
 use crate::live::Live;
+use crate::live::child::LiveChild;
+use crate::live::pod::LivePod;
 
 pub(super) const UID: &str = "0b7c4a52-30a5-4f5e-9d0c-8b8d0ab5f001";
 
@@ -133,32 +135,42 @@ pub(super) fn live(desired: &Desired) -> Live {
             ..DeploymentStatus::default()
         });
     }
+    let claims: Vec<ResourceClaim> =
+        desired.replicas.iter().filter_map(|replica| replica.claim.clone()).collect();
     Live {
         pods: desired.replicas.iter().map(|replica| pod(&replica.pod, "Running", true)).collect(),
-        claims: all(desired.replicas.iter().filter_map(|replica| replica.claim.as_ref())),
-        config_maps: configs
-            .map(|config| {
-                Arc::new(PartialObjectMeta { metadata: with_uid(&config.metadata), ..Default::default() })
-            })
-            .collect(),
-        services: all(&desired.services),
-        deployments: all(&deployment),
-        disruption_budgets: all(&desired.disruption_budget),
-        network_policies: all(&desired.network_policies),
-        service_accounts: all(&desired.service_account),
-        roles: all(&desired.role),
-        role_bindings: all(&desired.role_binding),
-        revisions: all([&revision]),
+        claims: seen(&claims),
+        config_maps: seen(
+            &configs
+                .map(|config| PartialObjectMeta::<ConfigMap> {
+                    metadata: config.metadata.clone(),
+                    ..Default::default()
+                })
+                .collect::<Vec<_>>(),
+        ),
+        services: seen(&desired.services),
+        deployments: seen(deployment.as_slice()),
+        disruption_budgets: seen(desired.disruption_budget.as_slice()),
+        network_policies: seen(&desired.network_policies),
+        service_accounts: seen(desired.service_account.as_slice()),
+        roles: seen(desired.role.as_slice()),
+        role_bindings: seen(desired.role_binding.as_slice()),
+        revisions: seen(&[revision]),
     }
 }
 
-fn all<'a, K: Resource + Clone + 'a>(objects: impl IntoIterator<Item = &'a K>) -> Vec<Arc<K>> {
+/// Children as a watch has shown them.
+fn seen<K, C>(objects: &[K]) -> Vec<Arc<LiveChild<C>>>
+where
+    K: Resource + Clone,
+    LiveChild<C>: From<K>,
+{
     let seen = |object: &K| {
         let mut object = object.clone();
         *object.meta_mut() = with_uid(object.meta());
-        Arc::new(object)
+        Arc::new(LiveChild::from(object))
     };
-    objects.into_iter().map(seen).collect()
+    objects.iter().map(seen).collect()
 }
 
 fn with_uid(meta: &ObjectMeta) -> ObjectMeta {
@@ -166,13 +178,13 @@ fn with_uid(meta: &ObjectMeta) -> ObjectMeta {
 }
 
 /// A live pod.
-pub(super) fn pod(rendered: &Pod, phase: &str, ready: bool) -> Arc<Pod> {
+pub(super) fn pod(rendered: &Pod, phase: &str, ready: bool) -> Arc<LivePod> {
     let condition = PodCondition {
         type_: "Ready".to_owned(),
         status: if ready { "True" } else { "False" }.to_owned(),
         ..PodCondition::default()
     };
-    Arc::new(Pod {
+    let pod = Pod {
         metadata: with_uid(&rendered.metadata),
         spec: rendered.spec.clone(),
         status: Some(PodStatus {
@@ -180,11 +192,10 @@ pub(super) fn pod(rendered: &Pod, phase: &str, ready: bool) -> Arc<Pod> {
             conditions: Some(vec![condition]),
             ..PodStatus::default()
         }),
-    })
+    };
+    Arc::new(pod.into())
 }
 
-pub(super) fn ending(pod: &Arc<Pod>) -> Arc<Pod> {
-    let mut pod = Pod::clone(pod);
-    pod.metadata.deletion_timestamp = Some(Time(Timestamp::UNIX_EPOCH));
-    Arc::new(pod)
+pub(super) fn ending(pod: &Arc<LivePod>) -> Arc<LivePod> {
+    Arc::new(LivePod { ending: true, ..LivePod::clone(pod) })
 }

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use engine_spec::Role;
-use k8s_openapi::api::apps::v1::ControllerRevision;
 
 use super::super::Given;
 use super::super::child::name;
 use super::super::steps::{Stage, Todo, steps};
 use super::scene::{Scene, UID, ending, entry, live, pod};
+use crate::gather::shelf::ObjectKey;
 use crate::live::Live;
 
 fn plan(scene: &Scene, live: &Live) -> Todo {
@@ -207,7 +207,7 @@ fn a_configmap_left_by_an_earlier_pod_is_replaced_before_the_next_starts_and_not
     let live_before = scene.live();
     scene.first_token_ms = 20_000;
     let desired_pods = scene.render().replicas;
-    assert_eq!(desired_pods[0].pod.metadata.name, live_before.pods[0].metadata.name, "the same pods");
+    assert_eq!(name(&desired_pods[0].pod.metadata), live_before.pods[0].name(), "the same pods");
     assert!(!told(&plan(&scene, &live_before)).iter().any(|text| text.contains("-0")));
 
     let mut live = live_before;
@@ -231,7 +231,7 @@ fn a_pod_on_its_way_out_is_waited_for() {
     live.pods[1] = ending(&live.pods[1]);
     let todo = plan(&scene, &live);
     assert!(todo.steps.is_empty());
-    assert_eq!(todo.waiting, [format!("pod {} is ending", name(&live.pods[1].metadata))]);
+    assert_eq!(todo.waiting, [format!("pod {} is ending", live.pods[1].name())]);
 }
 
 #[test]
@@ -343,7 +343,7 @@ fn a_configmap_of_routers_stays_until_all_run_the_next() {
     };
     assert_eq!(of_router(&live), ["delete ConfigMap flash-router"]);
     let mut rolling = (*live.deployments[0]).clone();
-    rolling.status.as_mut().unwrap().updated_replicas = Some(0);
+    rolling.content.updated = 0;
     live.deployments[0] = Arc::new(rolling);
     assert_eq!(of_router(&live), Vec::<String>::new());
 }
@@ -353,11 +353,9 @@ fn live_after(scene: &Scene, live_now: &mut Live) -> Option<String> {
     let desired = scene.render();
     let next = live(&desired);
     live_now.deployments = next.deployments;
-    live_now.config_maps.extend(
-        next.config_maps
-            .into_iter()
-            .filter(|config| config.metadata.name == desired.router_config.as_ref().unwrap().metadata.name),
-    );
+    live_now.config_maps.extend(next.config_maps.into_iter().filter(|config| {
+        Some(config.name()) == desired.router_config.as_ref().unwrap().metadata.name.as_deref()
+    }));
     desired.router_config.unwrap().metadata.name
 }
 
@@ -367,14 +365,14 @@ fn the_last_five_recorded_changes_and_those_in_use_are_kept() {
     let mut live = scene.live();
     let current = (*live.revisions[0]).clone();
     let revision = |number: i64| {
-        let mut revision: ControllerRevision = current.clone();
-        revision.metadata.name = Some(format!("flash-{number}"));
-        revision.revision = number;
+        let mut revision = current.clone();
+        revision.key = ObjectKey::new("serving", &format!("flash-{number}"));
+        revision.content.number = number;
         Arc::new(revision)
     };
     live.revisions = (2..=9).map(revision).collect();
     let mut newest = current.clone();
-    newest.revision = 10;
+    newest.content.number = 10;
     live.revisions.push(Arc::new(newest));
     let given = Given { kept_revisions: ["flash-3".to_owned()].into(), ..Given::default() };
     let todo = steps(&scene.render(), &live, &given, &BTreeMap::new());
@@ -394,7 +392,7 @@ fn inputs_that_come_back_get_a_new_number() {
     let (scene, other) = (Scene::new(1), Scene::new(2));
     let mut live = scene.live();
     let mut later = other.live().revisions.remove(0);
-    Arc::make_mut(&mut later).revision = 2;
+    Arc::make_mut(&mut later).content.number = 2;
     live.revisions.push(later);
     let todo = plan(&scene, &live);
     let name = scene.render().revision.metadata.name.unwrap();

@@ -1,4 +1,4 @@
-use super::super::fixtures::{engine_pod, refuse, replica, run};
+use super::super::fixtures::{engine_pod, refuse, replica, run, seen};
 use super::*;
 
 fn key(name: &str) -> ObjectKey {
@@ -14,10 +14,10 @@ fn a_promise_holds_until_the_pod_that_keeps_it_exists_and_is_then_counted_once()
     assert_eq!(taken[0].untouched_bytes, taken[0].promised_bytes);
     assert!(ledger.taken_by_others("a").is_empty(), "one's own is no obstacle");
     let mut pod = engine_pod("a-decode-0", "a", "n1");
-    ledger.pod(&pod);
+    ledger.pod(&seen(&pod));
     assert_eq!(ledger.taken_by_others("b").len(), 1);
     run(&mut pod, "10.0.0.1", 0, true);
-    ledger.pod(&pod);
+    ledger.pod(&seen(&pod));
     let taken = ledger.taken_by_others("b");
     assert_eq!((taken.len(), taken[0].untouched_bytes), (1, 0), "a ready engine has touched its memory");
 }
@@ -26,7 +26,7 @@ fn a_promise_holds_until_the_pod_that_keeps_it_exists_and_is_then_counted_once()
 fn a_moving_replica_holds_both_places_until_the_old_pod_is_gone() {
     let ledger = Ledger::default();
     let mut old = engine_pod("a-decode-0", "a", "n1");
-    ledger.pod(&old);
+    ledger.pod(&seen(&old));
     ledger.promise("a", &key("a"), &[replica("a-decode-0", "n2")], false);
     let nodes = |ledger: &Ledger| -> Vec<String> {
         let mut nodes: Vec<String> =
@@ -37,10 +37,10 @@ fn a_moving_replica_holds_both_places_until_the_old_pod_is_gone() {
     assert_eq!(nodes(&ledger), ["n1", "n2"]);
     let time = k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(k8s_openapi::jiff::Timestamp::UNIX_EPOCH);
     old.metadata.deletion_timestamp = Some(time);
-    assert!(!ledger.pod(&old), "it still holds what it has");
+    assert!(!ledger.pod(&seen(&old)), "it still holds what it has");
     assert_eq!(nodes(&ledger), ["n1", "n2"]);
     assert!(ledger.present("a").is_empty(), "it does not stay");
-    assert!(ledger.pod_gone(&old), "room came free");
+    assert!(ledger.pod_gone(&seen(&old)), "room came free");
     assert_eq!(nodes(&ledger), ["n2"]);
 }
 
@@ -48,10 +48,10 @@ fn a_moving_replica_holds_both_places_until_the_old_pod_is_gone() {
 fn a_pod_that_has_failed_holds_nothing() {
     let ledger = Ledger::default();
     let mut pod = engine_pod("a-decode-0", "a", "n1");
-    ledger.pod(&pod);
+    ledger.pod(&seen(&pod));
     assert_eq!(ledger.present("a").len(), 1);
     refuse(&mut pod, "TopologyAffinityError");
-    assert!(ledger.pod(&pod), "room came free");
+    assert!(ledger.pod(&seen(&pod)), "room came free");
     assert!(ledger.present("a").is_empty());
     assert!(ledger.taken_by_others("b").is_empty());
 }

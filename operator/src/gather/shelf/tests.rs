@@ -1,13 +1,14 @@
 use k8s_openapi::api::core::v1::Service;
 
 use super::*;
+use crate::live::child::{ClusterIp, LiveChild};
 
-fn service(namespace: &str, name: &str, owner: &str, version: &str) -> Service {
+fn service(namespace: &str, name: &str, owner: &str, version: &str) -> LiveChild<ClusterIp> {
     let json = serde_json::json!({"metadata": {
         "name": name, "namespace": namespace, "uid": format!("uid-{name}"), "resourceVersion": version,
         "labels": {"fathom.dev/owner-uid": owner},
     }});
-    serde_json::from_value(json).unwrap()
+    LiveChild::from(serde_json::from_value::<Service>(json).unwrap())
 }
 
 fn scope(name: &str) -> Arc<str> {
@@ -28,7 +29,7 @@ fn a_replayed_list_changes_nothing_and_what_it_lacks_is_gone() {
     assert!(replayed.is_empty(), "the same object again is no change: {replayed:?}");
     assert_eq!(shelf.len(), 2, "nothing vanishes while a list goes on");
     let done = shelf.take(&all, Event::InitDone);
-    assert!(matches!(&done[..], [Change::Gone(object)] if object.metadata.name.as_deref() == Some("y")));
+    assert!(matches!(&done[..], [Change::Gone(object)] if object.name() == "y"));
     assert_eq!(shelf.owned_by("u").len(), 1);
 }
 

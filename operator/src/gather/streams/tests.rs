@@ -17,6 +17,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::agents::{AgentSettings, Agents};
 use crate::gather::Sources;
+use crate::gather::kept::Stored;
 use crate::gather::shelf::ObjectKey;
 use crate::reconcile::queue::Queue;
 

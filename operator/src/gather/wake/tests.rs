@@ -3,12 +3,16 @@
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::resource::v1::ResourceClaim;
 use kube::runtime::watcher::Event;
 use tokio::time::Instant;
 
 use super::super::fixtures::{engine_pod, refuse, replica, run};
-use super::super::shelf::Shelf;
+use super::super::kept;
+use super::super::shelf::{ObjectKey, Shelf};
 use super::*;
+use crate::live::child::LiveChild;
 
 /// Two objects, `a` on node n1 and `b` on node n2; `c` waits for room.
 struct World {
@@ -59,10 +63,9 @@ impl World {
     fn take<K: Kept>(
         &self,
         shelf: fn(&super::super::stores::Stores) -> &Shelf<K>,
-        mut object: K,
+        object: K,
         wake: fn(&Waker, &Change<K>),
     ) {
-        object.prune();
         self.event(shelf, Event::Apply(object), wake);
     }
 
@@ -128,14 +131,14 @@ fn the_object_itself_by_spec_deletion_and_finalizer_and_not_by_its_status() {
 macro_rules! each_child {
     ($($shelf:ident: $kind:ty, $more:expr;)*) => {$({
         let world = World::new();
-        let wake: fn(&Waker, &Change<$kind>) = Waker::child;
-        world.take(|s| &s.$shelf, child::<$kind>("x", "uid-a", json!({})), wake);
+        let seen = |more: Value| LiveChild::from(child::<$kind>("x", "uid-a", more));
+        world.take(|s| &s.$shelf, seen(json!({})), Waker::child);
         assert_eq!(world.woken(), ["a"], "{} appears", stringify!($shelf));
-        world.take(|s| &s.$shelf, child::<$kind>("x", "uid-a", json!({})), wake);
+        world.take(|s| &s.$shelf, seen(json!({})), Waker::child);
         assert_eq!(world.woken(), [""; 0], "{} again as it was", stringify!($shelf));
-        world.take(|s| &s.$shelf, child::<$kind>("x", "uid-a", $more), wake);
+        world.take(|s| &s.$shelf, seen($more), Waker::child);
         assert_eq!(world.woken(), ["a"], "{} changes", stringify!($shelf));
-        world.event(|s| &s.$shelf, Event::Delete(child::<$kind>("x", "uid-a", json!({}))), wake);
+        world.event(|s| &s.$shelf, Event::Delete(seen(json!({}))), Waker::child);
         assert_eq!(world.woken(), ["a"], "{} goes", stringify!($shelf));
     })*};
 }
@@ -152,11 +155,6 @@ fn a_child_of_each_kind_that_appears_changes_or_goes() {
         "name": "x", "namespace": "ns", "uid": "uid of x",
         "labels": {"fathom.dev/owner-uid": "uid-a"}, "annotations": {"fathom.dev/applied": "other"},
     }});
-    let binding = |more: &Value| {
-        let mut more = more.clone();
-        more["roleRef"] = json!({"apiGroup": "g", "kind": "Role", "name": "r"});
-        more
-    };
     each_child! {
         services: Service, json!({"spec": {"clusterIP": "10.0.0.1"}});
         deployments: Deployment, json!({"status": {"readyReplicas": 1}});
@@ -168,13 +166,19 @@ fn a_child_of_each_kind_that_appears_changes_or_goes() {
     }
     // Kinds that need more than metadata to be read at all.
     let world = World::new();
-    let role_ref = binding(&json!({}));
-    world.take(|s| &s.role_bindings, child::<RoleBinding>("x", "uid-a", role_ref), Waker::child);
+    let binding = |mut more: Value| {
+        more["roleRef"] = json!({"apiGroup": "g", "kind": "Role", "name": "r"});
+        LiveChild::from(child::<RoleBinding>("x", "uid-a", more))
+    };
+    world.take(|s| &s.role_bindings, binding(json!({})), Waker::child);
     assert_eq!(world.woken(), ["a"]);
-    world.event(|s| &s.role_bindings, Event::Delete(child("x", "uid-a", binding(&edited))), Waker::child);
+    world.event(|s| &s.role_bindings, Event::Delete(binding(edited)), Waker::child);
     assert_eq!(world.woken(), ["a"]);
-    let revision = json!({"revision": 1});
-    world.take(|s| &s.revisions, child::<ControllerRevision>("x", "uid-b", revision), Waker::child);
+    let revision =
+        |number: i64| LiveChild::from(child::<ControllerRevision>("x", "uid-b", json!({"revision": number})));
+    world.take(|s| &s.revisions, revision(1), Waker::child);
+    assert_eq!(world.woken(), ["b"]);
+    world.take(|s| &s.revisions, revision(2), Waker::child);
     assert_eq!(world.woken(), ["b"]);
 }
 
@@ -182,18 +186,18 @@ fn a_child_of_each_kind_that_appears_changes_or_goes() {
 fn a_pod_wakes_its_owner_and_one_that_ends_wakes_who_waits_for_room() {
     let world = World::new();
     let mut pod = engine_pod("a-decode-0", "uid-a", "n1");
-    world.take(|s| &s.pods, pod.clone(), Waker::pod);
+    world.take(|s| &s.pods, LivePod::from(pod.clone()), Waker::pod);
     assert_eq!(world.woken(), ["a"]);
     run(&mut pod, "10.0.0.1", 0, true);
-    world.take(|s| &s.pods, pod.clone(), Waker::pod);
+    world.take(|s| &s.pods, LivePod::from(pod.clone()), Waker::pod);
     assert_eq!(world.woken(), ["a"]);
     refuse(&mut pod, "Evicted");
-    world.take(|s| &s.pods, pod.clone(), Waker::pod);
+    world.take(|s| &s.pods, LivePod::from(pod.clone()), Waker::pod);
     assert_eq!(world.woken(), ["a", "c"]);
-    world.event(|s| &s.pods, Event::Delete(pod), Waker::pod);
+    world.event(|s| &s.pods, Event::Delete(pod.into()), Waker::pod);
     assert_eq!(world.woken(), ["a"], "it held nothing any more");
     let stranger = child::<Pod>("s", "somebody", json!({}));
-    world.take(|s| &s.pods, stranger, Waker::pod);
+    world.take(|s| &s.pods, stranger.into(), Waker::pod);
     assert_eq!(world.woken(), [""; 0]);
 }
 
@@ -211,7 +215,7 @@ fn a_node_wakes_who_is_on_it_and_who_waits_by_label_taint_cordon_readiness_and_e
         serde_json::from_value(node).unwrap()
     };
     let world = World::new();
-    world.take(|s| &s.nodes, node(json!({})), Waker::node);
+    world.take(|s| &s.nodes, kept::node(node(json!({}))), Waker::node);
     assert_eq!(world.woken(), ["a", "c"]);
     for edit in [
         json!({"/metadata/labels": {"rack": "1"}}),
@@ -220,14 +224,14 @@ fn a_node_wakes_who_is_on_it_and_who_waits_by_label_taint_cordon_readiness_and_e
         json!({"/status/conditions": [{"type": "Ready", "status": "Unknown"}]}),
         json!({"/status/allocatable": {"nvidia.com/gpu": "8"}}),
     ] {
-        world.take(|s| &s.nodes, node(edit.clone()), Waker::node);
+        world.take(|s| &s.nodes, kept::node(node(edit.clone())), Waker::node);
         assert_eq!(world.woken(), ["a", "c"], "{edit}");
     }
     let beat = json!({
         "/status/allocatable": {"nvidia.com/gpu": "8", "cpu": "4"},
         "/status/conditions": [{"type": "Ready", "status": "True", "lastHeartbeatTime": "2026-01-01T00:00:00Z"}],
     });
-    world.take(|s| &s.nodes, node(beat), Waker::node);
+    world.take(|s| &s.nodes, kept::node(node(beat)), Waker::node);
     assert_eq!(world.woken(), [""; 0], "a heartbeat");
     world.event(|s| &s.nodes, Event::Delete(node(json!({}))), Waker::node);
     assert_eq!(world.woken(), ["a", "c"]);
@@ -255,16 +259,16 @@ fn a_strangers_claim_wakes_who_is_on_the_node_of_its_devices_and_who_waits() {
     };
     let mut stranger = claim("", false);
     stranger.metadata.labels = None;
-    world.take(|s| &s.claims, stranger.clone(), Waker::claim);
+    world.take(|s| &s.claims, LiveClaim::from(stranger.clone()), Waker::claim);
     assert_eq!(world.woken(), [""; 0], "it holds nothing yet");
     stranger.status = claim("", true).status;
-    world.take(|s| &s.claims, stranger.clone(), Waker::claim);
+    world.take(|s| &s.claims, LiveClaim::from(stranger.clone()), Waker::claim);
     assert_eq!(world.woken(), ["b", "c"]);
-    world.event(|s| &s.claims, Event::Delete(stranger), Waker::claim);
+    world.event(|s| &s.claims, Event::Delete(stranger.into()), Waker::claim);
     assert_eq!(world.woken(), ["b", "c"]);
     let mut ours = claim("uid-a", true);
     ours.metadata.name = Some("ours".into());
-    world.take(|s| &s.claims, ours, Waker::claim);
+    world.take(|s| &s.claims, ours.into(), Waker::claim);
     assert_eq!(world.woken(), ["a"]);
 }
 

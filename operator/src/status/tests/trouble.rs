@@ -102,11 +102,8 @@ fn a_claim_waits_for_its_gpus() {
         pod["status"]["conditions"][0] =
             json!({"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message});
     });
-    let claim =
-        world.live.claims.iter_mut().find(|claim| {
-            claim.metadata.name.as_deref().is_some_and(|name| name.starts_with("flash-decode"))
-        });
-    std::sync::Arc::make_mut(claim.unwrap()).status = None;
+    let claim = world.live.claims.iter_mut().find(|claim| claim.name().starts_with("flash-decode"));
+    std::sync::Arc::make_mut(claim.unwrap()).content.given = None;
     world.engines.remove("flash-decode-0-ab12c");
     differs(
         &world,

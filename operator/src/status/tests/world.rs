@@ -21,6 +21,7 @@ use serde_json::{Value, json};
 use crate::apply::Outcome;
 use crate::gather::Gathered;
 use crate::live::Live;
+use crate::live::pod::LivePod;
 use crate::question::{self, Answer};
 use crate::status::{Effect, Intent, Observed, Rejection, status};
 
@@ -35,6 +36,8 @@ pub(super) struct World {
     pub(super) lacking: Option<&'static str>,
     pub(super) is_carried_out: bool,
     pub(super) live: Live,
+    /// What the API server has of the pods in `live`.
+    pods: Vec<Value>,
     pub(super) engines: BTreeMap<String, Value>,
     pub(super) offered: Option<BTreeMap<String, Vec<String>>>,
     pub(super) surroundings: Surroundings,
@@ -96,6 +99,7 @@ impl World {
             lacking: None,
             is_carried_out: true,
             live: Live::default(),
+            pods: Vec::new(),
             engines: BTreeMap::new(),
             surroundings: Surroundings::default(),
             outcome: Outcome::default(),
@@ -110,15 +114,15 @@ impl World {
 
     fn run_everything(&mut self) {
         let bound = json!({"state": "achieved"});
-        for replica in &self.planned.plan.replicas {
+        for replica in self.planned.plan.replicas.clone() {
             let name = pod_name(&replica.name);
-            self.live.pods.push(Arc::new(engine_pod(&name, &replica.role.to_string(), &self.revision())));
-            self.live.claims.push(Arc::new(claim(&name, replica.gpus.len())));
+            self.put(engine_pod(&name, &replica.role.to_string(), &self.revision()));
+            self.live.claims.push(Arc::new(claim(&name, replica.gpus.len()).into()));
             let info = json!({"role": replica.role, "binding": {"cpus": bound, "memory": bound}});
             self.engines.insert(name, info);
         }
-        self.live.pods.push(Arc::new(engine_pod("flash-router-5d9f-x2x9z", "router", "")));
-        self.live.deployments.push(Arc::new(deployment(1, 1)));
+        self.put(engine_pod("flash-router-5d9f-x2x9z", "router", ""));
+        self.live.deployments.push(Arc::new(deployment(1, 1).into()));
     }
 
     pub(super) fn revision(&self) -> String {
@@ -127,14 +131,19 @@ impl World {
 
     /// Changes the pod of a replica, or of the router.
     pub(super) fn pod(&mut self, start: &str, change: impl FnOnce(&mut Value)) {
-        let found = self.live.pods.iter_mut().find(|pod| name_of(pod).starts_with(start)).unwrap();
-        let mut value = serde_json::to_value(&**found).unwrap();
-        change(&mut value);
-        *found = Arc::new(serde_json::from_value(value).unwrap());
+        let pod = self.pods.iter_mut().find(|pod| name_of(pod).starts_with(start)).unwrap();
+        let shown = self.live.pods.iter_mut().find(|shown| shown.name() == name_of(pod)).unwrap();
+        change(pod);
+        *shown = seen(pod);
+    }
+
+    fn put(&mut self, pod: Value) {
+        self.live.pods.push(seen(&pod));
+        self.pods.push(pod);
     }
 
     pub(super) fn router(&mut self, updated: i32, ready: i32) {
-        self.live.deployments = vec![Arc::new(deployment(updated, ready))];
+        self.live.deployments = vec![Arc::new(deployment(updated, ready).into())];
     }
 
     pub(super) fn status(&self) -> InferenceClusterStatus {
@@ -201,12 +210,17 @@ pub(super) fn pod_name(replica: &str) -> String {
     format!("{replica}-ab12c")
 }
 
-fn name_of(pod: &Pod) -> &str {
-    pod.metadata.name.as_deref().unwrap()
+fn name_of(pod: &Value) -> &str {
+    pod["metadata"]["name"].as_str().unwrap()
 }
 
-fn engine_pod(name: &str, role: &str, revision: &str) -> Pod {
-    let pod = json!({
+/// A pod as its watch shows it.
+fn seen(pod: &Value) -> Arc<LivePod> {
+    Arc::new(serde_json::from_value::<Pod>(pod.clone()).unwrap().into())
+}
+
+fn engine_pod(name: &str, role: &str, revision: &str) -> Value {
+    json!({
         "metadata": {
             "name": name, "namespace": "team-a", "uid": format!("uid-{name}"),
             "labels": {"fathom.dev/role": role, "fathom.dev/revision": revision},
@@ -219,8 +233,7 @@ fn engine_pod(name: &str, role: &str, revision: &str) -> Pod {
                 "restartCount": 0, "state": {"running": {}},
             }],
         },
-    });
-    serde_json::from_value(pod).unwrap()
+    })
 }
 
 fn claim(name: &str, gpus: usize) -> ResourceClaim {

@@ -81,7 +81,7 @@ impl Operator {
     /// One pass over every object, so many at the same time.
     pub(super) async fn pass_over_all(&self, at_once: usize) {
         let all = self.context.sources.stores.clusters.all();
-        let keys: Vec<ObjectKey> = all.iter().map(|stored| ObjectKey::of(stored.meta())).collect();
+        let keys: Vec<ObjectKey> = all.iter().map(|stored| stored.key()).collect();
         let passes = keys.iter().map(|key| Box::pin(reconcile(&self.context, key)));
         let results: Vec<_> = stream::iter(passes).buffer_unordered(at_once).collect().await;
         assert!(results.iter().all(Result::is_ok), "{results:?}");
