@@ -1,6 +1,7 @@
 //! The tables of a status: plan, host tier, queue limit, columns.
 //! In: plan and report, pods. Out: the API's types. Never: a figure that neither plan nor engines gave.
 
+use fathom_crds::conditions::Reason;
 use fathom_crds::inference_cluster::{
     AchievedPart, AchievedState, AchievedStatus, HostCacheStatus, PlanStatus, QueueLimitStatus,
     RejectedStatus, ReplicaStatus, SummaryStatus,
@@ -31,11 +32,11 @@ pub(super) fn plan(
 ) -> PlanStatus {
     let report = &planned.report;
     let replicas = planned.plan.replicas.iter().take(MAX_REPLICAS);
-    let replicas = replicas.map(|replica| replica_status(observed, running, replica, before)).collect();
+    let replicas: Vec<_> =
+        replicas.map(|replica| replica_status(observed, running, replica, before)).collect();
     // Where all stay no place was looked at: what was said when they were placed is still why they are there.
     let all_stay = report.kept > 0 && report.kept as usize == planned.plan.replicas.len();
-    // A table without replicas tells of a wish that fitted nowhere.
-    if let Some(told) = before.plan.as_ref().filter(|told| all_stay && !told.replicas.is_empty()) {
+    if let Some(told) = before.plan.as_ref().filter(|told| all_stay && tells_of(told, &replicas, before)) {
         return PlanStatus { replicas, ..told.clone() };
     }
     PlanStatus {
@@ -44,6 +45,17 @@ pub(super) fn plan(
         rejected_total: i32::try_from(report.rejected_total).unwrap_or(i32::MAX),
         notes: report.notes.iter().take(MAX_NOTES).cloned().collect(),
     }
+}
+
+/// Whether an earlier table says why these replicas are where they are. One without replicas tells of a wish that fitted
+/// nowhere, one of mode Plan of a wish that may never have been carried out.
+fn tells_of(told: &PlanStatus, replicas: &[ReplicaStatus], before: &InferenceClusterStatus) -> bool {
+    let plan_only = Reason::PlanOnly.to_string();
+    if before.conditions.iter().any(|condition| condition.reason == plan_only) {
+        let place = |replica: &ReplicaStatus| (replica.name.clone(), replica.node.clone(), replica.numa_node);
+        return told.replicas.iter().map(place).eq(replicas.iter().map(place));
+    }
+    !told.replicas.is_empty()
 }
 
 fn replica_status(

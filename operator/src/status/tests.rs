@@ -2,6 +2,7 @@ mod trouble;
 mod world;
 
 use expect_test::{Expect, expect, expect_file};
+use fathom_crds::InferenceClusterStatus;
 use fathom_crds::conditions::{ConditionType, Reason};
 use fathom_crds::inference_cluster::{NumaMode, RolloutMode};
 use serde_json::{Value, json};
@@ -407,6 +408,15 @@ fn the_reasons_of_a_decision_stay_as_long_as_what_was_decided() {
     // After a wish that fitted nowhere was taken back, its reasons are no reasons for what runs.
     let good = world.before.clone();
     world.before.plan.as_mut().unwrap().replicas.clear();
+    assert_eq!(world.status().plan.unwrap().rejected, []);
+    // Nor are those of a wish of mode Plan, unless it was to leave everything where it is.
+    let only_shown = |before: &mut InferenceClusterStatus| {
+        before.conditions[0].reason = Reason::PlanOnly.to_string();
+    };
+    world.before = good.clone();
+    only_shown(&mut world.before);
+    assert_eq!(world.status().plan.unwrap().rejected, told.rejected);
+    world.before.plan.as_mut().unwrap().replicas[0].node = "small".to_owned();
     assert_eq!(world.status().plan.unwrap().rejected, []);
     world.before = good;
     // One of two is placed anew: only what was looked at for it counts.
