@@ -189,6 +189,8 @@ fn an_object_at_zero_is_content_also_after_a_restart_of_the_operator() {
 
     namespace.change("needle", &json!({"decode": {"replicas": 0}, "router": {"replicas": 0}})).unwrap();
     namespace.wait_condition("needle", "Ready", "False", "ScaledToZero", READY).unwrap();
+    // The last pod takes its time to end, and Progressing says so.
+    namespace.wait_condition("needle", "Progressing", "False", "ScaledToZero", READY).unwrap();
     let before = faults::uids(&kubernetes, OPERATOR).unwrap();
     faults::kill(&kubernetes, OPERATOR).unwrap();
     faults::wait_replaced(&kubernetes, OPERATOR, &before).unwrap();
