@@ -26,6 +26,7 @@ use serde_json::Value;
 
 use crate::agents::Agents;
 use crate::live::Live;
+use crate::live::child::label;
 use claims::Offered;
 use engines::Engines;
 use ledger::Ledger;
@@ -138,8 +139,8 @@ impl Sources {
     /// The pod-security level of a namespace, if it keeps pods from adding capabilities.
     fn enforced_level(&self, namespace: &str) -> Option<String> {
         let namespace = self.stores.namespaces.get(&ObjectKey::new("", namespace))?;
-        let level = namespace.metadata.labels.as_ref()?.get(ENFORCE)?;
-        (level != "privileged").then(|| level.clone())
+        let level = label(&namespace.metadata, ENFORCE)?;
+        (level != "privileged").then(|| level.to_owned())
     }
 }
 

@@ -20,6 +20,7 @@ use serde_json::json;
 use tokio::sync::Semaphore;
 
 use crate::live::Live;
+use crate::live::child::label;
 use crate::live::pod::LivePod;
 
 /// The object may have 1.5 MiB in etcd; a spec has some KiB.
@@ -176,8 +177,7 @@ fn replica_of(pod: &LivePod) -> &str {
 }
 
 fn because(old: &LivePod, new: &Pod) -> String {
-    let will = new.metadata.labels.as_ref().and_then(|labels| labels.get(LABEL_REVISION));
-    let (was, will) = (&*old.content.revision, will.map_or("", String::as_str));
+    let (was, will) = (&*old.content.revision, label(&new.metadata, LABEL_REVISION).unwrap_or_default());
     if was == will {
         return "its place, its resources or its pod template change".to_owned();
     }

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
 use crate::live::Live;
-use crate::live::child::ClusterIp;
+use crate::live::child::{ClusterIp, find};
 use crate::live::pod::{LivePod, ROUTER};
 use crate::status::Effect;
 
@@ -65,8 +65,7 @@ pub struct Question {
 pub fn question(cluster: &InferenceCluster, live: &Live, effect: &Effect<'_>) -> Option<Question> {
     let name = cluster.name();
     let plan = &effect.planned.plan;
-    let service = live.services.iter().find(|service| service.name() == name)?;
-    let ClusterIp(address) = service.content;
+    let ClusterIp(address) = find(&live.services, name)?.content;
     let address = SocketAddr::new(address?, SERVICE_PORT);
     let ready: Vec<&LivePod> = ready(live, &plan.revision).collect();
     let has = |role: &str| ready.iter().any(|pod| *pod.content.role == *role);

@@ -11,9 +11,9 @@ use operator_render::{Desired, DesiredReplica, names, plan_entry, sealed_hash};
 
 use super::Given;
 use super::child::{Child, Kind, Target, name};
-use super::steps::{Action, Stage, Todo, find};
+use super::steps::{Action, Stage, Todo};
 use crate::live::Live;
-use crate::live::child::label;
+use crate::live::child::{find, label};
 use crate::live::pod::LivePod;
 
 /// What becomes of the pods of one replica.

@@ -4,7 +4,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Display, Formatter};
-use std::sync::Arc;
 
 use kube::Resource;
 use operator_render::{Desired, sealed_hash};
@@ -14,7 +13,7 @@ use super::Given;
 use super::child::{Child, Kind, Target, name};
 use super::{pods, sweep};
 use crate::live::Live;
-use crate::live::child::LiveChild;
+use crate::live::child::{LiveChild, find};
 
 /// When a step is done: all of one stage before any of the next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -203,9 +202,4 @@ fn mutable<K: Resource<DynamicType = ()> + Serialize, C>(
         }
         None => todo.add(stage, line, Action::Create(Child::new(kind, wanted))),
     }
-}
-
-/// The live child of this name.
-pub(crate) fn find<'l, C>(live: &'l [Arc<LiveChild<C>>], wanted: &str) -> Option<&'l LiveChild<C>> {
-    live.iter().map(AsRef::as_ref).find(|seen| seen.name() == wanted)
 }

@@ -17,6 +17,7 @@ use super::kept::{Kept, Stored};
 use super::shelf::Change;
 use super::{ENFORCE, Sources};
 use crate::agents::AgentPod;
+use crate::live::child::label;
 use crate::live::claim::LiveClaim;
 use crate::live::pod::LivePod;
 use crate::reconcile::queue::{Cause, Queue};
@@ -140,9 +141,8 @@ impl Waker {
 
     /// A namespace that admits other pods than before: all objects in it.
     pub fn namespace(&self, change: &Change<PartialObjectMeta<Namespace>>) {
-        let level = |namespace: &PartialObjectMeta<Namespace>| {
-            namespace.metadata.labels.as_ref().and_then(|labels| labels.get(ENFORCE).cloned())
-        };
+        let level =
+            |namespace: &PartialObjectMeta<Namespace>| label(&namespace.metadata, ENFORCE).map(str::to_owned);
         if let Change::Changed { old, new } = change
             && level(old) == level(new)
         {

@@ -64,6 +64,11 @@ impl<C: PartialEq + Send + Sync + 'static> Kept for LiveChild<C> {
     }
 }
 
+/// The child of this name.
+pub(crate) fn find<'l, C>(live: &'l [Arc<LiveChild<C>>], wanted: &str) -> Option<&'l LiveChild<C>> {
+    live.iter().map(AsRef::as_ref).find(|seen| seen.name() == wanted)
+}
+
 pub(crate) fn label<'a>(meta: &'a ObjectMeta, key: &str) -> Option<&'a str> {
     meta.labels.as_ref()?.get(key).map(String::as_str)
 }

@@ -57,3 +57,25 @@ fn given(allocation: AllocationResult) -> Vec<GivenDevice> {
     };
     taking.map(device).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn a_claim_holds_what_it_was_given_and_nothing_that_it_only_watches() {
+        let claim = |status: Value| -> LiveClaim {
+            let json = json!({"metadata": {"name": "c"}, "spec": {}, "status": status});
+            serde_json::from_value::<ResourceClaim>(json).unwrap().into()
+        };
+        assert!(!claim(json!({})).is_allocated());
+        let given = |device: &str, watches: bool| json!({"driver": "d", "pool": "p", "device": device, "request": "r", "adminAccess": watches});
+        let results = json!([given("gpu-0", false), given("gpu-1", true)]);
+        let claim = claim(json!({"allocation": {"devices": {"results": results}}}));
+        assert!(claim.is_allocated());
+        let names: Vec<&str> = claim.devices().iter().map(|device| &*device.name).collect();
+        assert_eq!(names, ["gpu-0"]);
+    }
+}

@@ -120,7 +120,7 @@ impl LivePod {
     }
 
     /// Whether a container of it runs or has ever run: its node and devices are settled.
-    fn has_started(&self) -> bool {
+    pub fn has_started(&self) -> bool {
         self.main().any(|container| container.runs || container.restarts > 0 || container.last_end.is_some())
     }
 

@@ -75,11 +75,11 @@ impl Budget {
         }
         let mut verdict = Verdict::default();
         for pod in live {
-            let Some(present) = pod.present() else { continue };
-            let place = (present.replica.name.clone(), present.replica.node.clone());
+            let Some(made_from) = &pod.content.made_from else { continue };
+            let place = (made_from.entry.name.clone(), made_from.entry.node.clone());
             if pod.has_ended() {
                 verdict.news += u32::from(failures.count(place, pod, now));
-            } else if present.holds && pod.is_ready() {
+            } else if pod.has_started() && pod.is_ready() {
                 failures.entries.retain(|(replica, _), _| *replica != place.0);
             }
         }

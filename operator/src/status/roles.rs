@@ -10,7 +10,7 @@ use operator_render::sealed_hash;
 
 use super::running::Running;
 use super::{Effect, Observed};
-use crate::live::child::Rollout;
+use crate::live::child::{Rollout, find};
 use crate::live::pod::ROUTER;
 
 /// Pods of one role.
@@ -132,15 +132,11 @@ fn router(observed: &Observed<'_>, effect: &Effect<'_>) -> (Count, usize) {
     let wanted = effect.planned.plan.routers as usize;
     let found = effect.desired.router.as_ref().and_then(|desired| {
         let meta = &desired.metadata;
-        let mut deployments = observed.gathered.live.deployments.iter();
-        deployments.find(|live| {
-            Some(live.name()) == meta.name.as_deref()
-                && live.applied.as_deref() == sealed_hash(meta)
-                && live.content.is_observed
-        })
+        let live = find(&observed.gathered.live.deployments, meta.name.as_deref()?)?;
+        let told = live.applied.as_deref() == sealed_hash(meta) && live.content.is_observed;
+        told.then_some(live.content)
     });
-    let Rollout { replicas, updated, ready, .. } =
-        found.map(|deployment| deployment.content).unwrap_or_default();
+    let Rollout { replicas, updated, ready, .. } = found.unwrap_or_default();
     // While old pods are ready beside new ones, only as many as are new can be counted as new and ready.
     (Count { ready: ready.min(updated), current: updated, wanted }, replicas.saturating_sub(updated))
 }

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use operator_plan::ReplicaPlan;
 
 use super::Observed;
+use crate::live::child::find;
 use crate::live::claim::LiveClaim;
 use crate::live::pod::LivePod;
 
@@ -54,6 +55,5 @@ impl<'a> Running<'a> {
 
 /// The claim of a pod: it carries the pod's name.
 pub(super) fn claim_of<'a>(observed: &Observed<'a>, pod: &LivePod) -> Option<&'a LiveClaim> {
-    let mut claims = observed.gathered.live.claims.iter().map(AsRef::as_ref);
-    claims.find(|claim| claim.name() == pod.name())
+    find(&observed.gathered.live.claims, pod.name())
 }

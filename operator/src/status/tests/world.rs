@@ -19,7 +19,7 @@ use operator_render::{Desired, DesiredReplica};
 use serde_json::{Value, json};
 
 use crate::apply::Outcome;
-use crate::gather::Gathered;
+use crate::gather::{Gathered, fixtures};
 use crate::live::Live;
 use crate::live::pod::LivePod;
 use crate::question::{self, Answer};
@@ -214,9 +214,8 @@ fn name_of(pod: &Value) -> &str {
     pod["metadata"]["name"].as_str().unwrap()
 }
 
-/// A pod as its watch shows it.
 fn seen(pod: &Value) -> Arc<LivePod> {
-    Arc::new(serde_json::from_value::<Pod>(pod.clone()).unwrap().into())
+    fixtures::seen(&serde_json::from_value(pod.clone()).unwrap())
 }
 
 fn engine_pod(name: &str, role: &str, revision: &str) -> Value {
